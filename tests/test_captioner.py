@@ -499,7 +499,7 @@ def test_a_cell_of_the_small_encoder_sees_its_own_pixels():
 
 
 @torch.no_grad()
-def test_equal_cells_in_different_places_are_told_apart():
+def test_equal_cells_in_different_places_are_distinguished():
     torch.manual_seed(0)
     cells = SmallCNN(D)(torch.full((1, 3, 48, 64), 0.5))[0]
     assert all((cells[i] - cells[j]).abs().max() > 1e-4 for i, j in itertools.combinations(range(12), 2))
@@ -558,7 +558,7 @@ def test_damaged_weights_are_refused(lite0_file: str, tmp_path: Any, monkeypatch
         convert_lite0(other)
 
 
-def test_mistakes_are_told():
+def test_mistakes_are_refused():
     with pytest.raises(ConfigError, match=r"no image encoder 'smal'\. Did you mean 'small'"):
         Captioner(dataclasses.replace(PRESETS["tiny"], encoder="smal"))
     with pytest.raises(ConfigError, match=r"model\.features=1280"):

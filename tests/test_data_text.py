@@ -242,7 +242,7 @@ def test_files_that_are_unpacked_together_are_read_in_turn(tmp_path, pack):
     assert threading.active_count() == before, "a reader that is closed leaves no thread behind"
 
 
-def test_a_pipe_that_nobody_writes_does_not_hide_the_error_of_the_file_before_it(tmp_path):
+def test_a_silent_pipe_does_not_hide_the_error_of_the_file_before_it(tmp_path):
     bad, pipe = tmp_path / "bad", tmp_path / "pipe.gz"
     bad.write_bytes(b"\xff\n")
     os.mkfifo(pipe)

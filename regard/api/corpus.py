@@ -24,7 +24,7 @@ from regard.api.loading import Run, load
 from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import need_ray, run_ray
-from regard.cluster.shards import FORMATS, Plan, Start, Tell, Work, finished, fold, join, make_plan, missing
+from regard.cluster.shards import FORMATS, Count, Plan, Start, Work, finished, fold, join, make_plan, missing
 from regard.data.files import Progress, digest, usable_cores
 from regard.data.pharaoh import format_pharaoh
 from regard.errors import ConfigError, DataError, RunError, check_known
@@ -116,13 +116,13 @@ def start_translating(
     torch.set_num_threads(threads)
     translator = load(runs, device, "translate", engine)  # several are an ensemble
 
-    def work(lines: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+    def work(lines: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         seen = 0
 
         def progress(done: int, total: int | None) -> None:
             nonlocal seen
             share = done * len(lines) // max(1, total or 1)  # sentences done as a share of the lines
-            tell(share - seen)
+            count(share - seen)
             seen = share
 
         found = translator.translate(lines, max_tokens=max_tokens, progress=progress, **options)
@@ -275,8 +275,8 @@ def start_aligning(run: Path, back: Path | None, device: str, how: Links) -> Wor
     ahead = load(run, device, "translate")
     behind = load(back, device, "translate") if back else None
 
-    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
-        for some in _parts(rows, tell):
+    def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
+        for some in _parts(rows, count):
             turned = [(target, source) for source, target in some]
             other = aligning.weigh_pairs(behind, turned) if behind else None
             weights = aligning.weigh_pairs(ahead, some, how.heads)
@@ -292,9 +292,9 @@ def start_measuring(run: Path, device: str) -> Work:
     translator = load(run, device, "translate")
     names = list(attentions(translator.model))
 
-    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+    def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         total = ReportSum()
-        for some in _parts(rows, tell):
+        for some in _parts(rows, count):
             pairs = list(aligning.traceable(translator, some).values())
             for trace in translator.trace_pairs([pair[0] for pair in pairs], [pair[1] for pair in pairs], names):
                 total.add(trace)
@@ -311,9 +311,9 @@ def start_reaching(run: Path, device: str, farthest: int) -> Work:
     if not attentions(writer.model):
         raise RunError(f"{writer.name} has no attention module, so there is nothing to measure.")
 
-    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+    def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         totals = writer.reach_sums(rows, farthest) if any(row.split() for row in rows) else {}
-        tell(len(rows))
+        count(len(rows))
         yield {"modules": {name: total.as_data() for name, total in totals.items()}}
         yield from ({} for _ in rows[1:])
 
@@ -330,7 +330,7 @@ def _files(paths: Sequence[str | Path]) -> tuple[str, ...]:
     return tuple(str(Path(path).absolute()) for path in paths)
 
 
-def _parts(rows: Sequence[str], tell: Tell) -> Iterator[list[tuple[str, str]]]:
+def _parts(rows: Sequence[str], count: Count) -> Iterator[list[tuple[str, str]]]:
     """Pairs, a few at a time, and how many were done after each."""
     for first in range(0, len(rows), AT_ONCE):
         some = rows[first : first + AT_ONCE]
@@ -339,4 +339,4 @@ def _parts(rows: Sequence[str], tell: Tell) -> Iterator[list[tuple[str, str]]]:
             if len(pair) != 2:
                 raise DataError(f"A pair is source, tab, target; row {number} of the shard has {len(pair) - 1} tabs.")
         yield pairs  # type: ignore[misc]
-        tell(len(some))
+        count(len(some))

@@ -139,7 +139,7 @@ class Translator(Trained):
         # All of the beam: some of it may be the same text, or hold a term as a part of a longer word.
         several = config.nbest > 1 and not config.temperature
         whole = dataclasses.replace(config, nbest=config.beam) if several else config
-        found = search([one.encoded.ids for one in drafts], whole, prefixes=prefixes, tell=progress, stop=stop)
+        found = search([one.encoded.ids for one in drafts], whole, prefixes=prefixes, progress=progress, stop=stop)
         for draft, hypotheses in zip(drafts, found, strict=True):
             draft.found = hypotheses
         if terms:
@@ -357,10 +357,10 @@ class Translator(Trained):
 
     @torch.inference_mode()
     def _search(
-        self, rows: Sequence[Sequence[int]], config: DecodeConfig, tell: Progress | None = None, **demands: Any
+        self, rows: Sequence[Sequence[int]], config: DecodeConfig, progress: Progress | None = None, **demands: Any
     ) -> list[list[Hypothesis]]:
         how: dict[str, Any] = {"batch_tokens": BATCH_TOKENS[self.device.type == "cuda"], "weigher": self._weigher}
-        return decode_many(self.model, rows, config, self.device, tell=tell, demands=Demands(**demands), **how)  # type: ignore[arg-type]
+        return decode_many(self.model, rows, config, self.device, progress=progress, demands=Demands(**demands), **how)  # type: ignore[arg-type]
 
     def _search_one(
         self,
