@@ -14,8 +14,7 @@ from regard.api.links import Heads
 from regard.api.terms import Placement, Termbase, TermPairs, link_terms, place_terms
 from regard.api.tracing import Trained
 from regard.api.translation import Draft, Translation, join, spell_drafts, translations_of, wrong_with_source
-from regard.data.builtin.registry import find_builtin
-from regard.data.expects import knows_no_capitals
+from regard.data.expects import knows_no_capitals, languages_of
 from regard.data.files import Progress, reporting
 from regard.data.formats.segment import Sentence
 from regard.data.normalise_text import rewrite
@@ -70,9 +69,7 @@ class Translator(Trained):
         self.lowercases = knows_no_capitals(source_vocabulary)  # trained on lower-case text, so it reads no other
         of = source_vocabulary
         self._reader = Vocabulary(of.tokens, of.kind, of.form, lowercase=True) if self.lowercases else of
-        made = find_builtin(experiment.data.corpus) if experiment.data.corpus else None
-        self.source_language: str = experiment.data.source_language or (made.source_language if made else "")
-        self.target_language: str = experiment.data.target_language or (made.target_language if made else "")
+        self.source_language, self.target_language = languages_of(experiment.data)
 
     @property
     def about(self) -> dict[str, Any]:
