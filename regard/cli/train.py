@@ -97,7 +97,7 @@ def train(
     with Watcher() as watcher:
         reason = begin(experiment, run, watcher, watcher.stages, since if minutes is not None else None)
     if os.environ.get("RANK", "0") != "0":
-        return  # only the first of several ranks hears of the training, and speaks
+        return  # only rank 0 gets the events, and prints
     if reason in BEFORE_THE_END:
         typer.echo(f"Saved. To resume: regard train --out {run}", err=True)
         raise KeyboardInterrupt if reason == "interrupted" else typer.Exit(0)

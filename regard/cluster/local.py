@@ -65,7 +65,7 @@ class LocalWorker:
     pipe: Connection
     shard: Shard | None = None  # None: it is still loading
     rows: int = 0  # of its shard that are done
-    heard: float = 0.0  # when it last said something, on the clock of `time.monotonic`
+    last: float = 0.0  # when its last message came, on the clock of `time.monotonic`
     stuck: bool = False  # whether it was ended because it said nothing
 
 
@@ -128,15 +128,15 @@ class Pool:
     def end_stuck(self, now: float) -> float:
         """Kill the workers that said nothing for too long; returns when the next of them is due."""
         for worker in self.workers.values():
-            if worker.shard and now - worker.heard >= self.silent and not worker.stuck:
+            if worker.shard and now - worker.last >= self.silent and not worker.stuck:
                 worker.stuck = True
                 worker.process.kill()
         working = (one for one in self.workers.values() if one.shard and not one.stuck)
-        return min((one.heard + self.silent for one in working), default=math.inf)
+        return min((one.last + self.silent for one in working), default=math.inf)
 
     def receive(self, worker: LocalWorker) -> None:
         """Take in what a worker says, or that it died, and give it the next shard."""
-        worker.heard = time.monotonic()
+        worker.last = time.monotonic()
         try:
             said, value = worker.pipe.recv()
         except (EOFError, OSError):

@@ -222,8 +222,8 @@ def follow(ray: Any, head: Any, fit: Any, observe: Observe | None, stages: Stage
         with stop.listening():
             while not done:
                 done, _ = ray.wait([fit], timeout=EVERY)
-                heard, refusal = ray.get(head.poll.remote(stop.requested))
-                for event in heard:
+                reported, refusal = ray.get(head.poll.remote(stop.requested))
+                for event in reported:
                     if isinstance(event, Stage):
                         if stages:
                             stages(*event)

@@ -15,7 +15,7 @@ SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # a frame of HTTP/2 without conte
 
 
 class Actor:
-    """One worker of the pool. A shard that fails three times is set aside; the actor lives on."""
+    """One worker of the pool. A shard that fails three times is set aside; the actor stays."""
 
     def __init__(self, start: Start, plan: Plan, out: Path) -> None:
         self.read, self.plan, self.out, self.broken = ShardReader(plan), plan, out, ""
@@ -54,7 +54,7 @@ def _check_reachable(address: str | None) -> None:
     if not found:
         raise ConfigError(f"The address of a Ray cluster is host:port, ray://host:port or auto; got {address!r}.")
     with socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=10) as stream:
-        if os.environ.get("RAY_USE_TLS", "0") == "0":  # Ray speaks gRPC, and so HTTP/2: both sides begin with settings
+        if os.environ.get("RAY_USE_TLS", "0") == "0":  # gRPC is HTTP/2: both sides begin with settings
             stream.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS)
             if stream.makefile("rb").read(len(SETTINGS))[3:4] != SETTINGS[3:4]:
                 raise ConnectionError("another program answers there")

@@ -104,7 +104,7 @@ class Pulse:
         threading.Thread(target=self._look, daemon=True).start()
 
     def leave(self) -> None:
-        """The work is done: this rank will be missed by nobody."""
+        """The work is done: the other ranks no longer expect signs of life."""
         self.left.set()
         self.counting.join(BEAT)
 
