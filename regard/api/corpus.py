@@ -24,7 +24,7 @@ from regard.api.loading import Run, load
 from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import need_ray, run_ray
-from regard.cluster.shards import FORMATS, Count, Plan, Start, Work, finished, fold, join, make_plan, missing
+from regard.cluster.shards import FORMATS, Count, Plan, Start, Work, finished, fold, join, make_plan
 from regard.data.files import Progress, digest, usable_cores
 from regard.data.pharaoh import format_pharaoh
 from regard.errors import ConfigError, DataError, RunError, check_known
@@ -70,11 +70,10 @@ class Where:
 
     def run(self, start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None, **local: Any) -> int:
         """Do what is missing; returns how many shards were set aside. `local` are options of `run_local`."""
-        shards = missing(plan, out)
         if self.on == "local":
             local = {"silent": SILENT, "gpus": gpus_for(self.device), **local}
-            return run_local(start, plan, out, shards, workers, progress, **local)
-        return run_ray(start, plan, out, shards, workers, progress, self.address, self.gpu_share(workers))
+            return run_local(start, plan, out, workers, progress, **local)
+        return run_ray(start, plan, out, workers, progress, self.address, self.gpu_share(workers))
 
     def gpu_share(self, workers: int) -> float:
         """The part of a GPU that an actor of Ray takes: all of one on a cluster, else what this machine has for each.

@@ -16,7 +16,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
+from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, missing, set_aside, write_results
 from regard.data.files import Progress, usable_cores
 from regard.errors import ConfigError, RegardError, RunError, counted
 
@@ -70,17 +70,17 @@ class LocalWorker:
 
 
 def run_local(
-    start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
-    until: float = math.inf, silent: float = math.inf, gpus: Sequence[str] = (),
+    start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None = None, until: float = math.inf,
+    silent: float = math.inf, gpus: Sequence[str] = (),
 ) -> int:  # fmt: skip
-    """Work on `shards` with `workers` processes; returns how many were set aside after failing three times.
+    """Make what is missing with `workers` processes; returns how many shards were set aside after failing three times.
 
     Each worker sees one of the `gpus`, in turn, or what this process sees where there are none.
     At the time `until`, on the clock of `time.monotonic`, the workers are stopped and the rest is left undone. A worker
     that says nothing of its shard for `silent` seconds hangs: it is ended and replaced, and its shard has failed.
     """
     sharing = math.ceil(workers / len(gpus)) if gpus else 1
-    pool = Pool(partial(_begin, start, plan, out, gpus, sharing), out, shards, workers, silent)
+    pool = Pool(partial(_begin, start, plan, out, gpus, sharing), out, missing(plan, out), workers, silent)
     try:
         while pool.waiting or pool.working:
             now = time.monotonic()

@@ -3,11 +3,10 @@
 import os
 import re
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
+from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, missing, set_aside, write_results
 from regard.data.files import Progress
 from regard.errors import ConfigError, RegardError, RunError, brief, need
 
@@ -81,14 +80,14 @@ def connect(address: str | None) -> Any:
 
 
 def run_ray(
-    start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
-    address: str | None = None, gpus: float = 0,
+    start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None = None, address: str | None = None,
+    gpus: float = 0,
 ) -> int:  # fmt: skip
-    """Work on `shards` with a pool of `workers` actors; returns how many were set aside after failing three times.
+    """Make what is missing with a pool of `workers` actors; returns how many shards were set aside.
 
     `out` and the inputs must be on storage that all nodes share. `gpus` is the part of a GPU that an actor takes.
     """
-    ray = connect(address)
+    ray, shards = connect(address), missing(plan, out)
     ray.data.DataContext.get_current().enable_progress_bars = False
     rows = ray.data.from_items([shard._asdict() for shard in shards], override_num_blocks=len(shards))
     results = rows.map_batches(
