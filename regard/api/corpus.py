@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.api import aligning
-from regard.api.aligning import link, weigh_pairs
+from regard.api.aligning import ARGMAX, Linking, link, weigh_pairs
 from regard.api.links import FILE, Heads
 from regard.api.loading import Run, load
 from regard.api.translation import Translation
@@ -193,32 +193,22 @@ def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:
     return [os.path.abspath(name) for name in found]
 
 
-class Links(NamedTuple):
-    """How links are made of weights."""
-
-    method: str = "argmax"
-    threshold: float = 0.3
-    heads: Heads | None = None  # of the first run; None: its own choice
-    join: str = "grow-diag"  # of both directions, where there are two
-
-
 def align_corpus(
     run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where, back: Path | None = None,
-    links: Links | None = None, progress: Progress | None = None,
+    how: Linking = ARGMAX, heads: Heads | None = None, progress: Progress | None = None,
 ) -> CorpusResult:  # fmt: skip
     """Write the word alignments of `pairs` into the folder `out`, a line of links for each (NAME.links).
 
     `pairs` are two files, line for line, or one TSV file. A pair with an empty side, or with a side that is too long to
-    look into, gives an empty line. With `back`, a run of the other direction, both alignments are joined.
+    look into, gives an empty line. With `back`, a run of the other direction, both alignments are joined. `heads` are
+    those of `run`, by default its own choice.
     """
-    how = links or Links()
-    aligning.check_linking(how.method, how.threshold, how.join)
     for one in (run, back):
         if one:
             aligning.check_attends(one, load(one, "cpu", "translate"))
-    task = {"work": "align", "links": [*how[:2], how.heads and asdict(how.heads), how.join],
+    task = {"work": "align", "links": [how.method, how.threshold, heads and asdict(heads), how.join],
             "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
-    start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how)
+    start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how, heads)
     finish = partial(join, form="text", text=itemgetter("links"), ending=".links")
     return over_shards(start, [_files(pairs)], out, task, where, finish, progress)
 
@@ -268,7 +258,7 @@ def read_reach(path: Path) -> list[Reach]:
     return [ReachSum.of(data).result(name) for name, data in json.loads(path.read_bytes()).items()]
 
 
-def start_aligning(run: Path, back: Path | None, device: str, how: Links) -> Work:
+def start_aligning(run: Path, back: Path | None, device: str, how: Linking, heads: Heads | None) -> Work:
     """The work: the links of pairs, each a source and a target separated by a tab."""
     torch.set_num_threads(1)
     ahead = load(run, device, "translate")
@@ -277,9 +267,8 @@ def start_aligning(run: Path, back: Path | None, device: str, how: Links) -> Wor
     def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         for some in _parts(rows, count):
             turned = [(target, source) for source, target in some]
-            other = aligning.weigh_pairs(behind, turned) if behind else None
-            weights = aligning.weigh_pairs(ahead, some, how.heads)
-            links = aligning.link(weights, other, how.method, how.threshold, how.join)
+            other = weigh_pairs(behind, turned) if behind else None
+            links = link(weigh_pairs(ahead, some, heads), other, how)
             yield from ({"links": format_pharaoh(one)} for one in links)
 
     return work

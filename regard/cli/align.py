@@ -17,6 +17,7 @@ from regard.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from regard.api.aligning import Linking
     from regard.api.links import Heads
     from regard.data.files import Progress
     from regard.data.pharaoh import Alignment
@@ -40,7 +41,7 @@ def two_files(text: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
 
 
 @dataclass(frozen=True)
-class Linking:
+class LinkOptions:
     """How weights become links."""
 
     # Eager: their values are there when the options that need them are checked.
@@ -77,6 +78,12 @@ class Linking:
         ),
     ] = None
 
+    def linking(self) -> "Linking":
+        """The same for the library; refuses what it does not know."""
+        from regard.api.aligning import Linking
+
+        return Linking(self.method, self.threshold, self.join)
+
     def heads(self) -> "Heads | None":
         """The attention that was named, if any."""
         from regard.api.links import Heads
@@ -96,7 +103,7 @@ def align(
     run: Run,
     *,
     pairs: Words,
-    how: Linking,
+    how: LinkOptions,
     gold: Gold = None,
     choose: Annotated[bool, Option("--choose", help="Save the best layer and head, by --gold or --back.")] = False,
     out: Annotated[Path | None, Option(help="Write the links to this file (default: stdout).")] = None,
@@ -120,7 +127,7 @@ def align(
             raise ConfigError("--gold and --choose read a small set; leave --on out.")
         return _align_in_shards(run, pairs, how, out, shards, device)
     check_out(out, *vars(pairs).values(), gold, *(how.text or ()))
-    aligning.check_linking(how.method, how.threshold, how.join)
+    linking = how.linking()
     sources, targets = pairs_of(run, pairs)
     text = pairs_of(run, Words(*how.text)) if how.text else None
     answers = read_gold(gold) if gold else None
@@ -142,7 +149,7 @@ def align(
         with bar("aligning the opposite direction") as progress:
             turned = None if learned is None else [one.T for one in learned]
             opposite = aligning.weigh(behind.traces(progress), behind.heads, turned)
-    links = aligning.link(weights, opposite, how.method, how.threshold, how.join)
+    links = aligning.link(weights, opposite, linking)
     if not any(links):
         typer.echo("no link was found in any pair; pass a lower --threshold, or another --method", err=True)
     _put_links(links, out, answers, f"{ahead.described}, {how.described}")
@@ -187,15 +194,14 @@ def _choose(ahead: "_Direction", behind: "_Direction | None", answers: "list[Gol
     ahead.keep_choice()
 
 
-def _align_in_shards(run: Path, pairs: Words, how: Linking, out: Path | None, shards: Shards, device: str) -> None:
-    from regard.api.corpus import Links, align_corpus
+def _align_in_shards(run: Path, pairs: Words, how: LinkOptions, out: Path | None, shards: Shards, device: str) -> None:
+    from regard.api.corpus import align_corpus
 
     if how.text:
         raise ConfigError("--text learns from all pairs at once; leave --on out.")
     files, folder = pair_files(pairs, out)
-    links = Links(how.method, how.threshold, how.heads(), how.join)
-    work = partial(align_corpus, run, files, folder, back=how.back, links=links, where=shards.where(device))
-    watch("aligning", folder, work)
+    work = partial(align_corpus, run, files, folder, back=how.back, where=shards.where(device))
+    watch("aligning", folder, partial(work, how=how.linking(), heads=how.heads()))
 
 
 @dataclass
