@@ -194,7 +194,7 @@ class Translator(Trained):
         begins = None if prefix is None else self.prefix_ids(prefix)
         forced_words = tracing.describe_forced(self.target_vocabulary, begins)
         steps: list[SearchStep] = []
-        unknown, flags = wrong_with_source(self, source, encoded)
+        unknown, flags = wrong_with_source(self, encoded)
         with torch.inference_mode(), change(self.model, *(one for one in changes if one not in forces)) as changed:
             if target is None:
                 config = self.settings(**options)
