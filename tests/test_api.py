@@ -13,7 +13,7 @@ import regard
 from regard.api.passages import unseen
 from regard.api.progress import NotebookLine, in_notebook
 from regard.api.training import gather
-from regard.data.pairs import find_corpus
+from regard.data.corpus import find_corpus
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, RunError

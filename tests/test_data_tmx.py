@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from regard.api.training import gather
 from regard.config import load_toml
-from regard.data.corpus import Pair, open_corpus, translation_memory
-from regard.data.pairs import PairEncoding, find_corpus
+from regard.data.corpus import Pair, find_corpus, open_corpus, translation_memory
+from regard.data.pairs import PairEncoding
 from regard.data.prepare import prepare
 from regard.data.settings import READING, DataConfig
 from regard.data.tmx import choose_languages, read_units

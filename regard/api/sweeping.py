@@ -32,9 +32,8 @@ from regard.cluster.local import gpus_for, share_cores
 from regard.cluster.shards import Count, Input, Plan, Shard, Work, read_results
 from regard.config import load_toml
 from regard.data.builtin.registry import find_builtin
-from regard.data.corpus import open_corpus
+from regard.data.corpus import find_corpus, open_corpus
 from regard.data.files import Digests, Progress, read_lines, write_atomically
-from regard.data.pairs import find_corpus
 from regard.data.prepare import Stages
 from regard.errors import ConfigError, DataError, RunError, check_known
 from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups

@@ -80,8 +80,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     """
     from regard.api.exporting import about_run
     from regard.api.loading import read_experiment
-    from regard.data.corpus import open_corpus
-    from regard.data.pairs import note_files
+    from regard.data.corpus import note_files, open_corpus
 
     two = pairs.tsv is None and pairs.tmx is None
     if two and (pairs.source is None or pairs.target is None):
