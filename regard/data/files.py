@@ -1,10 +1,9 @@
-r"""Files: text that is read, and files that are written whole or not at all; and work on them in threads.
+r"""The one gateway of text: bytes -> strict UTF-8 -> lines split on "\n" and nowhere else.
 
-This is the one gateway of text: bytes -> strict UTF-8 -> lines split on "\n" and nowhere else. Line n of a file is line
-n of the corpus, as `wc -l` counts. A carriage return just before "\n" belongs to the line ending and goes with it (CRLF
-files); every other character stays in its line: a lone CR, NUL, U+0085, U+2028 and the rest at which `str.splitlines`
-would break. A byte order mark at the start of a file is not text and is removed. A line longer than `Reading.max_line`
-is refused before it fills the memory, and so is a packed file that unpacks to too much.
+Line n of a file is line n of the corpus, as `wc -l` counts. A carriage return just before "\n" belongs to the line
+ending and goes with it (CRLF files); every other character stays in its line: a lone CR, NUL, U+0085, U+2028 and the
+rest at which `str.splitlines` would break. A byte order mark at the start of a file is not text and is removed. A line
+longer than `Reading.max_line` is refused before it fills the memory, and so is a packed file that unpacks to too much.
 """
 
 import bz2
@@ -60,7 +59,23 @@ _LANGUAGE = re.compile(r"\.(?!txt|tsv|csv|tok|bpe|src|tgt|raw|tmx)([a-z]{2,3})$"
 _PACKED = re.compile(r"\.(gz|bz2|xz|zst)$", re.IGNORECASE)
 
 
-# --- names
+def reporting(
+    parts: Iterable[T], progress: Progress | None, total: int | None, size: Callable[[T], int] = lambda part: 1
+) -> Iterator[T]:
+    """The parts of some work, one by one; when one is done, `progress` gets the sizes of all so far, and `total`."""
+    done = 0
+    for part in parts:
+        yield part
+        done += size(part)
+        if progress:
+            progress(done, total)
+
+
+def open_zst(file: Any, mode: str = "rb") -> Any:
+    """A zst file; Python has them from 3.14 on."""
+    if zstd is None:
+        raise DataError("Files packed as zst need a library: pip install 'regard[zst]', or pack them as gz.")
+    return zstd.ZstdFile(file, mode)
 
 
 def bare_name(name: str) -> str:
@@ -89,7 +104,75 @@ def check_not_input(out: str | Path, *inputs: str | Path | None) -> None:
             raise DataError(f"{out} is also an input, which would be lost; write to another file.")
 
 
-# --- reading
+def read_blocks(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[bytes]:
+    """The bytes of a file in blocks, unpacked if it is gzip, bzip2, xz or zst: its first bytes decide, not its name.
+
+    A file with the name of a packed one is unpacked in a thread, a few blocks ahead. Once all of a file has been read,
+    `digests` holds the SHA-256 of the file as it is on the disk.
+    """
+    blocks = _unpack(path, reading, digests)
+    if not _is_packed(path):
+        yield from blocks
+        return
+    with prefetch(blocks) as ahead:
+        yield from ahead
+
+
+def _is_packed(path: str | Path) -> bool:
+    """Whether a regular file has the name of a packed one. A pipe, which may never be written, is not read ahead."""
+    return bool(_PACKED.search(str(path))) and os.path.isfile(path)
+
+
+def _unpack(path: str | Path, reading: Reading, digests: Digests | None) -> Iterator[bytes]:
+    check_file(path)
+    try:
+        watched = _Watched(str(path), {} if digests is None else digests)
+    except (OSError, ValueError) as error:
+        raise DataError(f"The file {path} cannot be opened: {error}.") from None
+    with io.BufferedReader(watched, _BLOCK) as raw:
+        head = raw.peek(6)[:6]
+        opener = next((opener for magic, opener in _OPENERS if head.startswith(magic)), None)
+        if opener is None:
+            yield from iter(raw.read1, b"")
+            return
+        size = 0
+        with opener(raw) as unpacked:
+            for block in iter(partial(unpacked.read, _BLOCK), b""):
+                size += len(block)
+                if size > reading.max_unpacked:
+                    raise DataError(
+                        f"{path} unpacks to more than {reading.max_unpacked} bytes; unpack it first, or set "
+                        "data.max_unpacked higher."
+                    )
+                yield block
+
+
+class _Watched(io.FileIO):
+    """A file that computes its own SHA-256 while it is read from beginning to end."""
+
+    def __init__(self, path: str, digests: Digests) -> None:
+        super().__init__(path, "rb")
+        self.key, self.digests, self.sha256 = path, digests, hashlib.sha256()
+
+    def readinto(self, buffer: Any) -> int:
+        count = super().readinto(buffer) or 0
+        self.sha256.update(memoryview(buffer)[:count])
+        if not count:
+            self.digests[self.key] = self.sha256.hexdigest()
+        return count
+
+
+def read_whole(path: str | Path, most: int, reading: Reading = READING, digests: Digests | None = None) -> bytes:
+    """All bytes of a plain or packed file, which may be at most `most`; `digests` as in `read_blocks`."""
+    content = bytearray()
+    try:
+        for block in read_blocks(path, reading, digests):
+            content += block
+            if len(content) > most:
+                raise DataError(f"{path} holds more than {most >> 20} MiB; a file of its kind may not be larger.")
+    except UNREADABLE as error:
+        raise DataError(f"{path} is incomplete or damaged ({error}); copy or download it again.") from None
+    return bytes(content)
 
 
 def read_lines(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[str]:
@@ -182,84 +265,6 @@ def is_blank(text: str) -> bool:
     return not text or text.isspace()
 
 
-def read_whole(path: str | Path, most: int, reading: Reading = READING, digests: Digests | None = None) -> bytes:
-    """All bytes of a plain or packed file, which may be at most `most`; `digests` as in `read_blocks`."""
-    content = bytearray()
-    try:
-        for block in read_blocks(path, reading, digests):
-            content += block
-            if len(content) > most:
-                raise DataError(f"{path} holds more than {most >> 20} MiB; a file of its kind may not be larger.")
-    except UNREADABLE as error:
-        raise DataError(f"{path} is incomplete or damaged ({error}); copy or download it again.") from None
-    return bytes(content)
-
-
-def read_blocks(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[bytes]:
-    """The bytes of a file in blocks, unpacked if it is gzip, bzip2, xz or zst: its first bytes decide, not its name.
-
-    A file with the name of a packed one is unpacked in a thread, a few blocks ahead. Once all of a file has been read,
-    `digests` holds the SHA-256 of the file as it is on the disk.
-    """
-    blocks = _unpack(path, reading, digests)
-    if not _is_packed(path):
-        yield from blocks
-        return
-    with prefetch(blocks) as ahead:
-        yield from ahead
-
-
-def _is_packed(path: str | Path) -> bool:
-    """Whether a regular file has the name of a packed one. A pipe, which may never be written, is not read ahead."""
-    return bool(_PACKED.search(str(path))) and os.path.isfile(path)
-
-
-def _unpack(path: str | Path, reading: Reading, digests: Digests | None) -> Iterator[bytes]:
-    check_file(path)
-    try:
-        watched = _Watched(str(path), {} if digests is None else digests)
-    except (OSError, ValueError) as error:
-        raise DataError(f"The file {path} cannot be opened: {error}.") from None
-    with io.BufferedReader(watched, _BLOCK) as raw:
-        head = raw.peek(6)[:6]
-        opener = next((opener for magic, opener in _OPENERS if head.startswith(magic)), None)
-        if opener is None:
-            yield from iter(raw.read1, b"")
-            return
-        size = 0
-        with opener(raw) as unpacked:
-            for block in iter(partial(unpacked.read, _BLOCK), b""):
-                size += len(block)
-                if size > reading.max_unpacked:
-                    raise DataError(
-                        f"{path} unpacks to more than {reading.max_unpacked} bytes; unpack it first, or set "
-                        "data.max_unpacked higher."
-                    )
-                yield block
-
-
-def open_zst(file: Any, mode: str = "rb") -> Any:
-    """A zst file; Python has them from 3.14 on."""
-    if zstd is None:
-        raise DataError("Files packed as zst need a library: pip install 'regard[zst]', or pack them as gz.")
-    return zstd.ZstdFile(file, mode)
-
-
-class _Watched(io.FileIO):
-    """A file that computes its own SHA-256 while it is read from beginning to end."""
-
-    def __init__(self, path: str, digests: Digests) -> None:
-        super().__init__(path, "rb")
-        self.key, self.digests, self.sha256 = path, digests, hashlib.sha256()
-
-    def readinto(self, buffer: Any) -> int:
-        count = super().readinto(buffer) or 0
-        self.sha256.update(memoryview(buffer)[:count])
-        if not count:
-            self.digests[self.key] = self.sha256.hexdigest()
-        return count
-
-
 def digest(path: str | Path) -> str:
     """SHA-256 of a file as it lies on the disk, in hexadecimal."""
     check_file(path)
@@ -268,21 +273,6 @@ def digest(path: str | Path) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except (OSError, ValueError) as error:
         raise DataError(f"The file {path} cannot be read: {error}.") from None
-
-
-def read_small(path: Path) -> bytes:
-    """All bytes of a file of at most `SMALL`; OSError for one that is larger, and for a pipe or a device, which may
-    never end. The files of a run that someone else made are read with it."""
-    if path.exists() and not path.is_file():
-        raise OSError(f"{path.name} is not a regular file")
-    with open(path, "rb") as stream:
-        content = stream.read(min(SMALL, os.fstat(stream.fileno()).st_size) + 1)  # no room for `SMALL` is taken
-    if len(content) > SMALL:
-        raise OSError(f"{path.name} has more than {SMALL >> 20} MiB")
-    return content
-
-
-# --- writing: whole or not at all
 
 
 @contextmanager
@@ -319,71 +309,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"The folder {folder} could not be made: {error.strerror or error}.") from None
-
-
-@contextmanager
-def fill_folder(folder: Path) -> Iterator[Path]:
-    """A folder under a temporary name, which the caller fills with synced files; it then replaces `folder`.
-
-    A folder that is replaced is moved aside before it is deleted: a process that has mapped its files keeps them.
-    """
-    temporary, old = (folder.with_name(f".{folder.name}{kind}.{os.getpid()}.tmp") for kind in ("", ".old"))
-    for left in (temporary, old):
-        shutil.rmtree(left, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        sync_folder(temporary)
-        if folder.exists():
-            os.rename(folder, old)
-        os.rename(temporary, folder)
-        sync_folder(folder.parent)
-    finally:
-        for left in (temporary, old):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the renames in a folder survive a power loss. Windows cannot open a folder, and needs no sync of one."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def seal(body: dict[str, Any]) -> bytes:
-    """`body` as JSON that holds its own SHA-256, so that any changed byte is noticed."""
-    own = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
-    return json.dumps({**body, "seal": own}, indent=1).encode()
-
-
-def unseal(content: bytes) -> dict[str, Any]:
-    """What `seal` was given; ValueError where a byte has changed."""
-    try:
-        body = {name: value for name, value in json.loads(content).items() if name != "seal"}
-    except (AttributeError, RecursionError) as error:
-        raise ValueError(f"not a JSON object ({type(error).__name__})") from None
-    if content != seal(body):
-        raise ValueError("it is not what was written")
-    return body
-
-
-# --- work: its progress, and what is done ahead of it
-
-
-def reporting(
-    parts: Iterable[T], progress: Progress | None, total: int | None, size: Callable[[T], int] = lambda part: 1
-) -> Iterator[T]:
-    """The parts of some work, one by one; when one is done, `progress` gets the sizes of all so far, and `total`."""
-    done = 0
-    for part in parts:
-        yield part
-        done += size(part)
-        if progress:
-            progress(done, total)
 
 
 @contextmanager
@@ -435,3 +360,65 @@ def in_threads(calls: Iterable[Callable[[], T]], depth: int, threads: int = 1) -
 def usable_cores() -> int:
     """The cores that this process may use: fewer than the machine has under a scheduler or taskset."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def fill_folder(folder: Path) -> Iterator[Path]:
+    """A folder under a temporary name, which the caller fills with synced files; it then replaces `folder`.
+
+    A folder that is replaced is moved aside before it is deleted: a process that has mapped its files keeps them.
+    """
+    temporary, old = (folder.with_name(f".{folder.name}{kind}.{os.getpid()}.tmp") for kind in ("", ".old"))
+    for left in (temporary, old):
+        shutil.rmtree(left, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        sync_folder(temporary)
+        if folder.exists():
+            os.rename(folder, old)
+        os.rename(temporary, folder)
+        sync_folder(folder.parent)
+    finally:
+        for left in (temporary, old):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the renames in a folder survive a power loss. Windows cannot open a folder, and needs no sync of one."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_small(path: Path) -> bytes:
+    """All bytes of a file of at most `SMALL`; OSError for one that is larger, and for a pipe or a device, which may
+    never end. The files of a run that someone else made are read with it."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path.name} is not a regular file")
+    with open(path, "rb") as stream:
+        content = stream.read(min(SMALL, os.fstat(stream.fileno()).st_size) + 1)  # no room for `SMALL` is taken
+    if len(content) > SMALL:
+        raise OSError(f"{path.name} has more than {SMALL >> 20} MiB")
+    return content
+
+
+def seal(body: dict[str, Any]) -> bytes:
+    """`body` as JSON that holds its own SHA-256, so that any changed byte is noticed."""
+    own = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
+    return json.dumps({**body, "seal": own}, indent=1).encode()
+
+
+def unseal(content: bytes) -> dict[str, Any]:
+    """What `seal` was given; ValueError where a byte has changed."""
+    try:
+        body = {name: value for name, value in json.loads(content).items() if name != "seal"}
+    except (AttributeError, RecursionError) as error:
+        raise ValueError(f"not a JSON object ({type(error).__name__})") from None
+    if content != seal(body):
+        raise ValueError("it is not what was written")
+    return body
