@@ -8,18 +8,18 @@ import signal
 import socket
 from collections import Counter
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
+import uvicorn
 from patience import PATIENCE, until
 from serve_parts import serving
 from test_serve_life import request, total, waiting, without_room
 
-from regard.serve.access import Access
 from regard.serve.app import FOLDERS
-from regard.serve.limits import Limits
 from regard.serve.process import Server
 from regard.serve.protocol import Listener, Protocol
-from regard.serve.state import EACH, ServerState, Turns
+from regard.serve.state import EACH, Turns
 
 
 def test_a_burst_is_spread_over_turns_in_its_order() -> None:
@@ -149,12 +149,12 @@ def test_connections_are_accepted_again_once_there_are_open_files(caplog: Any) -
 
 
 def test_a_second_signal_finds_closed_sockets_and_changes_nothing_unless_it_is_an_interrupt() -> None:
-    state = ServerState([], Limits(), Access())
-    server = Server(state, lambda: None)
+    state: Any = SimpleNamespace(stopping=False)
+    server = Server(uvicorn.Config("none"), Protocol, state, state, lambda: None)
 
     async def go() -> None:
         with socket.create_server(("127.0.0.1", 0)) as one:
-            server.listeners = [Listener(one, server.guard, Protocol, None)]  # type: ignore[arg-type]
+            server.listeners = [Listener(one, state, Protocol, None)]  # type: ignore[arg-type]
             server.handle_exit(signal.SIGTERM, None)
             server.listeners[0].close()
         server.handle_exit(signal.SIGTERM, None)

@@ -24,6 +24,7 @@ import uvicorn
 from regard.errors import ConfigError, RunError
 from regard.serve.access import Access, AccessToken, is_loopback
 from regard.serve.app import build
+from regard.serve.guard import Guard
 from regard.serve.limits import Limits
 from regard.serve.model_process import SWITCH, OncePerMinute
 from regard.serve.protocol import Listener, Protocol
@@ -38,43 +39,18 @@ _LAST = 0.3  # seconds in which requests on accepted connections still get their
 class Server(uvicorn.Server):
     """uvicorn's server; after the first signal it refuses new requests until the accepted ones are answered."""
 
-    def __init__(self, state: ServerState, ready: Callable[[], None]) -> None:
-        guard, files = build(state), resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        most = max(1, min(state.limits.connections, files - _SPARE_FILES))
-        shared = {"limits": replace(state.limits, connections=most), "idle": {}, "guard": guard}
-        self.protocol = type("Bounded", (Protocol,), shared)
-        super().__init__(
-            uvicorn.Config(
-                guard,
-                http=self.protocol,
-                ws="none",
-                loop="uvloop",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=int(state.limits.sending) or 1,
-                timeout_graceful_shutdown=3,
-                lifespan="off",
-            )
-        )
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        protocol: type[Protocol],
+        guard: Guard,
+        state: ServerState,
+        ready: Callable[[], None],
+    ) -> None:
+        super().__init__(config)
+        self.protocol = protocol
         self.guard, self.state, self.ready = guard, state, ready
         self.listeners: list[Listener] = []
-
-    def answer(self, listener: socket.socket) -> None:
-        """Run until a signal comes; the models are loaded meanwhile. Raises the error of loading one."""
-        failed: list[BaseException] = []
-
-        def load() -> None:
-            try:
-                self.state.open()
-            except BaseException as error:
-                failed.append(error)
-                self.should_exit = True
-
-        threading.Thread(target=load, name="load", daemon=True).start()
-        self.run(sockets=[listener])
-        if failed and not self.state.stopping:
-            raise failed[0]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and report it."""
@@ -154,20 +130,51 @@ def serve(
     for run in runs:
         if not Path(run).is_dir():  # said before the address is; what else is wrong shows when the run is loaded
             raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
-    limits, known = limits or Limits(), read_tokens(token, tokens)
+    limits = limits or Limits()
+    known = read_tokens(token, tokens)
+    shown = token
     if not known and not is_loopback(host):
-        token = secrets.token_urlsafe(24)
-        known = (AccessToken("default", token),)
+        shown = secrets.token_urlsafe(24)
+        known = (AccessToken("default", shown),)
     access = Access(host, known, tuple(name.lower() for name in hosts), frozenset(origins))
     listener = _bind(host, port)
-    address = _address(host, listener.getsockname()[1], token)
     for name in ("asyncio", "uvicorn.error", "regard.serve"):
         logging.getLogger(name).addFilter(OncePerMinute())
     sys.setswitchinterval(SWITCH)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
     state = ServerState([str(run) for run in runs], limits, access, engine)
     state.suggestions = None if suggestions is None else Path(suggestions)
     try:
-        Server(state, lambda: ready(address) if ready is not None else None).answer(listener)
+        guard = build(state)
+        protocol = type("Bounded", (Protocol,), {"limits": bounded, "idle": {}, "guard": guard})
+        config = uvicorn.Config(
+            guard,
+            http=protocol,
+            ws="none",
+            loop="uvloop",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=int(limits.sending) or 1,
+            timeout_graceful_shutdown=3,
+            lifespan="off",
+        )
+        address = _address(host, listener.getsockname()[1], shown)
+        server = Server(config, protocol, guard, state, lambda: ready(address) if ready is not None else None)
+        failed: list[BaseException] = []
+
+        def load() -> None:
+            try:
+                state.open()
+            except BaseException as error:
+                failed.append(error)
+                server.should_exit = True
+
+        threading.Thread(target=load, name="load", daemon=True).start()
+        server.run(sockets=[listener])
+        if failed and not state.stopping:
+            raise failed[0]
     finally:
         state.close()
 
