@@ -87,7 +87,7 @@ def run_ray(
 
     `out` and the inputs must be on storage that all nodes share. `gpus` is the part of a GPU that an actor takes.
     """
-    ray, shards = connect(address), missing(plan, out)
+    shards, ray = missing(plan, out), connect(address)
     ray.data.DataContext.get_current().enable_progress_bars = False
     rows = ray.data.from_items([shard._asdict() for shard in shards], override_num_blocks=len(shards))
     results = rows.map_batches(
