@@ -694,7 +694,7 @@ def test_nothing_to_train_on_is_refused(tmp_path):
     loop = make_loop(tmp_path / "run", "train.steps=2")
     loop.task.plan = lambda epoch, even: []
     with pytest.raises(DataError, match="nothing to train on"):
-        type(loop)(loop.task, loop.model, loop.config, tmp_path / "run", loop.ranks)
+        type(loop)(loop.task, loop.model, loop.ranks)
 
 
 def test_a_cursor_is_plain_numbers():
