@@ -40,6 +40,9 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+from regard.config import override  # noqa: E402
+from regard.data.files import digest  # noqa: E402
+
 CUT = 4096  # tokens of the longest line, as in `regard translate`
 FAILED = 3  # exit code of a driver that set shards aside
 SPREAD = 0.9  # of the shards are done at the latest moment of a kill
@@ -238,9 +241,8 @@ class Killer:
             if code == 0:
                 return given
             failures = failures + 1 if self.killed.total() == before else 0  # in a row and without a kill
-            if (
-                code not in (-signal.SIGKILL, FAILED, 1) or failures == TRIES
-            ):  # 1: its workers were killed as they loaded
+            expected = -signal.SIGKILL, FAILED, 1  # 1: its workers were killed as they loaded
+            if code not in expected or failures == TRIES:
                 raise RuntimeError(f"the driver ended with exit code {code}")
 
     def _watch(self, driver: "subprocess.Popen[bytes]") -> None:
@@ -278,11 +280,6 @@ class Killer:
             return
         self.killed[kind] += 1
         print(f"{time.strftime('%H:%M:%S')} {self.out.name}: {kind} killed", file=sys.stderr)
-
-
-def digest(path: Path) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextmanager
@@ -331,7 +328,7 @@ def compare(options: argparse.Namespace, folder: Path) -> bool:
     same = len(found) == 1 and all(len(some) == options.rounds for some in lanes.values())
     print(f"\nsame bytes in all outputs: {'yes' if same else 'NO'} (SHA-256 {', '.join(sorted(found))})")
     if len(found) > 1:
-        tell_differences(folder, names, count)
+        print_differences(folder, names, count)
     results = [succeeded(name, future) and report(name, future.result(), options, count, found)
                for name, future in killed.items()]  # fmt: skip
     return same and all(results)
@@ -419,19 +416,13 @@ def report(name: str, run: Killed, options: argparse.Namespace, count: int, expe
     return same and ordered and lost == twice == 0 and run.kills.total() == options.kills
 
 
-def tell_differences(folder: Path, names: list[str], count: int) -> None:
+def print_differences(folder: Path, names: list[str], count: int) -> None:
     """Print how many lines of each lane's first output are not those of the bare loop."""
     first, *others = (folder / f"{name} 0" for name in names)
     for path in others:
-        with suppress(OSError, ValueError):
-            different = differing(first, path / "source.txt")
+        with suppress(OSError, ValueError), open(first, "rb") as ours, open(path / "source.txt", "rb") as theirs:
+            different = sum(one != other for one, other in zip(ours, theirs, strict=True))
             print(f"  {path.name[:-2]}: {different} of {count:,} lines differ from those of the bare loop")
-
-
-def differing(first: Path, second: Path) -> int:
-    """How many lines of two files differ."""
-    with open(first, encoding="utf-8") as ours, open(second, encoding="utf-8") as theirs:
-        return sum(one != other for one, other in zip(ours, theirs, strict=True))
 
 
 def has_gpu(device: str) -> bool:
@@ -469,11 +460,7 @@ def main() -> None:
     if options.lane is None:
         with working_folder(options.out) as folder:
             sys.exit(not compare(options, folder))
-    from regard.config import override
-
-    settings: dict[str, Any] = {}
-    for pair in options.set:
-        settings = override(settings, f"decode.{pair}")
+    settings = override({}, *(f"decode.{pair}" for pair in options.set))
     given, what = settings.get("decode", {}), options.lane
     if what[0] == "bare":
         bare(options, given, Path(what[1]))

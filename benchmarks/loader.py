@@ -25,9 +25,7 @@ EPOCHS = 3
 
 
 def main(path: str, *settings: str) -> None:
-    tables = load_toml(Path(path))
-    for setting in settings:
-        tables = override(tables, setting)
+    tables = override(load_toml(Path(path)), *settings)
     config, tokens = read(DataConfig, tables["data"], "data"), tables["train"].get("batch_tokens", 4096)
     sampling = config.sampling or 0.1
     print(f"{'sampling':>8}{'epoch':>7}{'batches':>9}{'a second':>10}{'padded shapes':>15}{'packed':>8}{'words':>7}")

@@ -19,9 +19,7 @@ from regard.data.settings import DataConfig
 
 
 def main(source: str, target: str, *settings: str) -> None:
-    tables: dict = {}
-    for setting in settings:
-        tables = override(tables, f"data.{setting}")
+    tables = override({}, *(f"data.{setting}" for setting in settings))
     config = read(DataConfig, {"source": source, "target": target, **tables.get("data", {})}, "data")
     first: dict[str, tuple[float, float, float]] = {}  # of each stage: clock, processor, thread
     last: dict[str, tuple[float, float, float]] = {}

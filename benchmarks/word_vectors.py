@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
-    experiment = resolve(gather(str(given.config), None, None, []))
+    experiment = resolve(gather(str(given.config)))
     data, width = experiment.data, given.width or experiment.model.embedding
     documents = [spell(one.text, split_document(one.text, data.max_sentence)) for one in training_documents(data)]
     lines = [(line.lower() if data.lowercase else line).split(" ") for lines in documents for line in lines]

@@ -149,22 +149,24 @@ def check_once(settings: Iterable[str], options: Mapping[str, str]) -> None:
             raise ConfigError(f"--{options[name]} and {name} are the same setting; pass one of them.")
 
 
-def override(tables: dict[str, Any], assignment: str) -> dict[str, Any]:
-    """`tables` with one `section.key=value` applied. The value is read as TOML, and as plain text where it is none."""
-    path, equals, text = assignment.partition("=")
-    section, dot, key = path.strip().partition(".")
-    if not (equals and dot and section and key):
-        raise ConfigError(
-            f"A setting on the command line is section.key=value, as in train.steps=200; got {assignment!r}."
-        )
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    table = tables.get(section, {})
-    if not isinstance(table, dict):
-        raise ConfigError(f"{section} is a single value, so {path} cannot be set; write {section}={text}.")
-    return {**tables, section: {**table, key: value}}
+def override(tables: dict[str, Any], *assignments: str) -> dict[str, Any]:
+    """`tables` with each `section.key=value` applied. A value is read as TOML, and as plain text where it is none."""
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        section, dot, key = path.strip().partition(".")
+        if not (equals and dot and section and key):
+            raise ConfigError(
+                f"A setting on the command line is section.key=value, as in train.steps=200; got {assignment!r}."
+            )
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        table = tables.get(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{section} is a single value, so {path} cannot be set; write {section}={text}.")
+        tables = {**tables, section: {**table, key: value}}
+    return tables
 
 
 def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:

@@ -113,8 +113,8 @@ def test_the_mean_of_two_directions_is_one_of_their_weights(files, tmp_path):
     assert out.startswith("AER 0.00")
     assert "joined by mean" in out
     ahead, behind = np.array([[0.9, 0.1], [0.6, 0.4]]), np.array([[0.9, 0.1], [0.2, 0.8]])
-    assert aligning.link([ahead], [behind.T], join="intersection") == [frozenset({(0, 0)})]
-    assert aligning.link([ahead], [behind.T], join="mean") == [frozenset({(0, 0), (1, 1)})]
+    assert aligning.link([ahead], [behind.T], aligning.Linking(join="intersection")) == [frozenset({(0, 0)})]
+    assert aligning.link([ahead], [behind.T], aligning.Linking(join="mean")) == [frozenset({(0, 0), (1, 1)})]
 
 
 def test_weights_of_different_words_are_refused():

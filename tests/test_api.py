@@ -13,7 +13,7 @@ import regard
 from regard.api.passages import unseen
 from regard.api.progress import NotebookLine, in_notebook
 from regard.api.training import gather
-from regard.data.pairs import find_corpus
+from regard.data.corpus import find_corpus
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, RunError
@@ -256,7 +256,7 @@ def test_there_is_nothing_to_see_in_an_empty_sentence(translator, empty):
         translator.look(empty)
 
 
-def test_the_tree_of_a_search_is_kept_where_it_is_asked_for(translator, sentences):
+def test_the_search_tree_is_kept_on_request(translator, sentences):
     assert translator.look(sentences[0], beam=3).beam is None
     trace = translator.look(sentences[0], beam=3, tree=True)
     assert trace.beam.size == 3
@@ -277,7 +277,7 @@ def test_alternatives_are_a_distribution(translator, sentences):
 
 
 @pytest.mark.parametrize("model", ["bahdanau", "transformer", "luong", "sutskever"])
-def test_the_coverage_penalty_ranks_anew_and_only_that(model, runs):
+def test_the_coverage_penalty_only_changes_the_ranking(model, runs):
     translator = regard.load(runs(model))
     words = translator.source_vocabulary.pieces(range(4, 9))
     options = {"beam": 5, "nbest": 5}
@@ -353,7 +353,7 @@ def test_a_translation_tells_which_words_could_not_be_read(translator, sentences
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_characters_never_seen_in_training_are_told_whether_they_are_spelled_as_bytes_or_unknown(kind):
+def test_characters_never_seen_in_training_are_reported_whether_spelled_as_bytes_or_unknown(kind):
     texts = ["the black cat does not sleep", "a red apple falls", "the dog sees a black bird"] * 9
     text = "the \u6f22\u5b57 cat \U0001f600"
     whole, part = (Vocabulary.train(texts, kind, 320 if bytes_ else 40, bytes_) for bytes_ in (True, False))

@@ -31,6 +31,7 @@ from regard.look.record import record
 from regard.models.captioner import PRESETS, VARIANTS, Captioner, CaptionerConfig
 from regard.models.contract import SequenceModel, take, take_beams
 from regard.symbols import END, PAD, START
+from regard.training import captioning
 from regard.training.captioning import (
     doubly_stochastic,
     draw_places,
@@ -181,7 +182,9 @@ def test_t4_2_soft_attention_is_the_expectation_of_hard():
         assert gates[t].shape == (3, 1)
 
 
-def every_path(model: Captioner, places: int, words: Tensor, cells: Tensor) -> list[tuple[Tensor, Tensor]]:
+def every_path(
+    model: Captioner, places: int, words: Tensor, cells: Tensor, patch: pytest.MonkeyPatch
+) -> list[tuple[Tensor, Tensor]]:
     """(log p(y|s,a), log p(s|a)) for every sequence of places s, through `draw_places`."""
     found = []
     for path in itertools.product(range(places), repeat=words.shape[1]):
@@ -191,7 +194,8 @@ def every_path(model: Captioner, places: int, words: Tensor, cells: Tensor) -> l
             chosen = nn.functional.one_hot(torch.tensor(next(steps)), scores.shape[-1]).to(scores).expand_as(scores)
             return Sample(chosen, (scores.log_softmax(-1) * chosen).sum(-1))
 
-        with draw_places(model.attention, draw=draw) as drawn:
+        patch.setattr(captioning, "hard_sample", draw)
+        with draw_places(model.attention) as drawn:
             logits = model(cells, torch.tensor([places]), words)
         found.append((words_logprob(logits, words).sum(1), torch.cat([each.logprob for each in drawn], 1).sum(1)))
     return found
@@ -207,7 +211,8 @@ def gradients(model: Captioner, loss: Tensor) -> Tensor:
 def enumerated() -> tuple[Captioner, list[tuple[Tensor, Tensor]]]:
     model = make("hard")
     words = torch.tensor([[6, END]])
-    return model, every_path(model, 3, words, CELLS[:1, :3])
+    with pytest.MonkeyPatch.context() as patch:
+        return model, every_path(model, 3, words, CELLS[:1, :3], patch)
 
 
 @pytest.mark.parametrize("baseline", [0.0, -2.5, 7.0])
@@ -494,7 +499,7 @@ def test_a_cell_of_the_small_encoder_sees_its_own_pixels():
 
 
 @torch.no_grad()
-def test_equal_cells_in_different_places_are_told_apart():
+def test_equal_cells_in_different_places_are_distinguished():
     torch.manual_seed(0)
     cells = SmallCNN(D)(torch.full((1, 3, 48, 64), 0.5))[0]
     assert all((cells[i] - cells[j]).abs().max() > 1e-4 for i, j in itertools.combinations(range(12), 2))
@@ -553,7 +558,7 @@ def test_damaged_weights_are_refused(lite0_file: str, tmp_path: Any, monkeypatch
         convert_lite0(other)
 
 
-def test_mistakes_are_told():
+def test_mistakes_are_refused():
     with pytest.raises(ConfigError, match=r"no image encoder 'smal'\. Did you mean 'small'"):
         Captioner(dataclasses.replace(PRESETS["tiny"], encoder="smal"))
     with pytest.raises(ConfigError, match=r"model\.features=1280"):

@@ -209,7 +209,7 @@ def test_weight_on_the_named_object_is_measured():
     assert on_objects(album._replace(cells=None), [0], weights) == []
 
 
-def test_validation_measures_what_was_asked_for(tmp_path: Path):
+def test_validation_measures_what_the_settings_say(tmp_path: Path):
     task, model = task_of("soft", tmp_path)
     with torch.inference_mode():
         found = task.validate(model.eval())

@@ -180,7 +180,7 @@ def test_a_run_that_has_not_finished_is_used_with_a_note(runs, translator, corpu
     assert run("translate", runs / "one", f"{word} {word}", "--with", stopped, folder=tmp_path).err.count(says) == 1
 
 
-def test_words_outside_the_vocabulary_are_told_once_with_their_lines(runs, translator, tmp_path):
+def test_words_outside_the_vocabulary_are_reported_once_with_their_lines(runs, translator, tmp_path):
     known = " ".join(translator.source_vocabulary.pieces([7, 8]))
     given = [known, f"zebra {known} quagga", "", f"zebra\x1b {known}", f"quagga {known} quagga"]
     stdin = "".join(f"{line}\n" for line in given).encode()

@@ -123,7 +123,7 @@ def test_location_is_the_papers(longest: int):
     assert close(score(query, keys), np.array(rows))
 
 
-def test_uniform_scores_every_slot_alike():
+def test_uniform_gives_every_slot_the_same_score():
     scores = uniform(torch.randn(B, T, D), torch.randn(B, S, K))
     assert torch.equal(scores, torch.zeros(B, T, S))
     assert torch.equal(softmax(scores), torch.full((B, T, S), 1 / S))

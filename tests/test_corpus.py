@@ -6,9 +6,8 @@ import pytest
 import trained
 from commands import regard as command
 
-from regard.api.aligning import align, link, traces, weigh
+from regard.api.aligning import Linking, align, link, traces, weigh
 from regard.api.corpus import (
-    Links,
     Where,
     align_corpus,
     reach_corpus,
@@ -81,7 +80,7 @@ def test_links_in_shards_are_those_of_the_whole_and_what_has_none_is_an_empty_li
 def test_both_directions_are_joined_and_a_tsv_file_is_as_good_as_two(pairs, here, tmp_path):
     run, table = trained.run("copy"), tmp_path / "a.tsv"
     table.write_text("".join(f"{line}\t{line}\n" for line in TEXT), encoding="utf-8")
-    align_corpus(run, [table], tmp_path / "both", back=run, links=Links(join="intersection"), where=Where())
+    align_corpus(run, [table], tmp_path / "both", back=run, how=Linking(join="intersection"), where=Where())
     identity = [" ".join(f"{at}-{at}" for at in range(len(line.split()))) for line in TEXT]
     assert (tmp_path / "both" / "a.links").read_text(encoding="utf-8").split("\n")[:-1] == identity
     table.write_text("one\tone\nwithout a tab\n", encoding="utf-8")
@@ -93,14 +92,14 @@ def test_both_directions_are_joined_and_a_tsv_file_is_as_good_as_two(pairs, here
 def test_the_mean_of_both_directions_in_shards_is_that_of_the_whole(least, unlike, pairs, here, tmp_path):
     run, translator, shifted = trained.run("copy"), trained.translator("copy"), Heads(shift=1)
     ahead, behind = (weigh(traces(translator, TEXT, TEXT), heads) for heads in (shifted, translator.heads))
-    whole = link(ahead, behind, "threshold", least, "mean")
-    assert whole != link(ahead, behind, "threshold", least, unlike)  # one direction is shifted, so they differ
+    whole = link(ahead, behind, Linking("threshold", least, "mean"))
+    assert whole != link(ahead, behind, Linking("threshold", least, unlike))  # one direction is shifted, so they differ
     expected = [format_pharaoh(links) for links in whole]
     expected[4:4] = [""]
     expected[6:6] = [""]
     for shard in (4, 100):
-        out, how = tmp_path / str(shard), Links("threshold", least, shifted, "mean")
-        align_corpus(run, pairs, out, back=run, links=how, where=Where(shard=shard))
+        out, how = tmp_path / str(shard), Linking("threshold", least, "mean")
+        align_corpus(run, pairs, out, back=run, how=how, heads=shifted, where=Where(shard=shard))
         assert (out / "a.links").read_text(encoding="utf-8").split("\n")[:-1] == expected
     out, files = tmp_path / "command", ["--source", pairs[0], "--target", pairs[1], "--back", run, "--shift", 1]
     done = command("align", run, *files, "--join", "mean", "--method", "threshold", "--threshold", least,

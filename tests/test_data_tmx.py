@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from regard.api.training import gather
 from regard.config import load_toml
-from regard.data.corpus import Pair, open_corpus, translation_memory
-from regard.data.pairs import PairEncoding, find_corpus
+from regard.data.corpus import Pair, find_corpus, open_corpus, translation_memory
+from regard.data.pairs import PairEncoding
 from regard.data.prepare import prepare
 from regard.data.settings import READING, DataConfig
 from regard.data.tmx import choose_languages, read_units
@@ -155,7 +155,7 @@ def test_two_languages_need_no_names(write):
             choose_languages(files, "", "")
 
 
-def test_a_wrong_language_is_told_with_those_that_are_there(write):
+def test_a_wrong_language_is_refused_and_those_of_the_memory_are_listed(write):
     path = write(memory(unit(en="a", fr="b"), unit(de="c")))
     for names in (("", ""), ("en", ""), ("", "it")):
         with refused("holds de, en, fr: name two of these"):

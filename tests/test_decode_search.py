@@ -195,7 +195,7 @@ def test_a_vocabulary_smaller_than_the_beam() -> None:
     ]
 
 
-def test_equal_probabilities_are_told_apart_the_same_way_every_time() -> None:
+def test_ties_are_broken_the_same_way_every_time() -> None:
     model = Tiny(seed=0)
     model.write = torch.zeros_like(model.write)  # every token is as likely as any other
     texts = sentences(9)
@@ -368,7 +368,7 @@ def test_search_goes_on_from_a_state() -> None:
     assert [len(hypotheses[0].ids) <= limit for hypotheses, limit in zip(found, (4, 9), strict=True)] == [True, True]
 
 
-def test_a_beam_that_nobody_gave_grows_with_what_is_to_be_returned() -> None:
+def test_a_default_beam_grows_with_nbest() -> None:
     own = DecodeConfig(beam=2)
     assert change_settings(own, {"nbest": 4}).beam == change_settings(own, {"nbest": 4, "beam": None}).beam == 4
     assert change_settings(own, {"nbest": 1, "beam": 3}).beam == 3
@@ -382,7 +382,7 @@ def test_a_beam_that_nobody_gave_grows_with_what_is_to_be_returned() -> None:
 @pytest.mark.parametrize(
     "error", [MemoryError(), torch.OutOfMemoryError("CUDA"), RuntimeError("can't allocate memory")]
 )
-def test_a_beam_that_does_not_fit_into_memory_is_told(error: Exception) -> None:
+def test_a_beam_that_does_not_fit_into_memory_is_an_error(error: Exception) -> None:
     class Large(Tiny):
         def step(self, token: Tensor, state: Any) -> Any:
             raise error

@@ -173,7 +173,7 @@ def check_settings(given: dict[str, Any]) -> None:
     config = settings.pop(0) if settings and "=" not in settings[0] else None
     data = {"source": given["tmx"] or given["source"], "target": given["target"], "corpus": given["corpus"]}
     if config or given["model"]:  # others are chosen for the corpus, or those of a run
-        plan(config, given["model"], given["preset"], settings, Path("no-run"), None, **data)
+        plan(Path("no-run"), config, given["model"], given["preset"], settings, **data)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -48,7 +48,7 @@ def test_the_weights_of_many_documents_are_those_of_each_alone():
     assert weights[3].words[1] == []
 
 
-def test_the_average_looks_at_all_alike_and_the_maximum_at_nothing():
+def test_the_average_attends_uniformly_and_the_maximum_not_at_all():
     batch = make_set(DOCUMENTS, [0] * 4).batch([0])[:3]
     assert look_at(make("average"), *batch)[1][0].sentences == pytest.approx([1 / 3] * 3)
     for act in (trace().to_html, trace().to_terminal):

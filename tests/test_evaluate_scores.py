@@ -126,7 +126,7 @@ def test_an_interval_holds_the_score_and_narrows_with_more_sentences() -> None:
     assert widths[1] == pytest.approx(widths[0] / 3, rel=0.15)
 
 
-def test_sentences_that_are_all_alike_have_no_interval_around_their_score() -> None:
+def test_equal_sentences_have_no_interval_around_their_score() -> None:
     hypothesis, reference = "a b c d e f g", "a b c d e f h"
     only = by_length([reference] * 20, [hypothesis] * 20, [reference] * 20, edges=(100,)).bins[0]
     assert only.interval == pytest.approx((only.score, only.score))

@@ -369,8 +369,7 @@ def test_xml_fragments_keep_every_element_inline() -> None:
 
 
 def test_po_and_xliff_are_memories_to_train_on(tmp_path) -> None:
-    from regard.data.corpus import open_corpus
-    from regard.data.pairs import find_corpus
+    from regard.data.corpus import find_corpus, open_corpus
     from regard.data.settings import DataConfig
     from regard.errors import ConfigError
 

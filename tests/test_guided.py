@@ -208,7 +208,7 @@ def test_the_gradient_of_the_links_alone_reaches_the_score_and_not_what_comes_af
         assert change[:half].max() < 1e-7 < change[half:].max(), "one head alone is guided"
 
 
-def test_recording_keeps_the_graph_only_when_asked_and_watches_only_what_is_named(tmp_path):
+def test_recording_keeps_the_graph_only_on_request_and_watches_only_named_modules(tmp_path):
     data = data_of(tmp_path)
     model = model_of("transformer", data, **CASES["transformer"][0])
     batch = make_batch(data.train, [0, 1])

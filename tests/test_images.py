@@ -64,7 +64,7 @@ def png_bomb(width: int, height: int, extra: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-def test_the_three_formats_are_told_by_their_content(kind: str, tmp_path: Path):
+def test_the_three_formats_are_recognised_by_their_content(kind: str, tmp_path: Path):
     path = tmp_path / "picture.txt"  # the name says nothing
     path.write_bytes(encoded(halves(), kind, quality=95) if kind != "PNG" else encoded(halves(), kind))
     pixels = read_picture(path, 16)
@@ -283,7 +283,7 @@ def test_bad_tar_files_are_refused(folder: Path, tmp_path: Path):
         PictureFiles(tmp_path / "nothing")
 
 
-def test_json_lines_are_read_and_mistakes_told_with_their_line(tmp_path: Path):
+def test_json_lines_are_read_and_errors_name_the_line(tmp_path: Path):
     path = tmp_path / "captions.jsonl"
     path.write_text('{"image": "a.jpg", "captions": ["one", "two\\u2028b"]}\n\n', encoding="utf-8")
     assert next(read_captions(path)).captions == ["one", "two\u2028b"]
@@ -408,7 +408,7 @@ def test_a_shape_is_drawn_in_its_cell_and_nowhere_else():
                 assert (cells[cell] == colour).all(-1).mean() > 0.05
 
 
-def test_shapes_can_be_told_apart():
+def test_shapes_are_distinguishable():
     """At one size and place, any two shapes differ in at least a tenth of the pixels that either of them fills."""
     thing = shapes.scene(0).things[0]._replace(cell=0, size=6.0, shift=(0.0, 0.0), colour="black")
     drawn = {

@@ -138,7 +138,7 @@ def test_the_file_is_drawn_like_any_other(tmp_path):
     assert (held(several)["selection"]["head"], held(several)["selection"]["layer"]) == ("0,1", 1)
 
 
-def test_the_page_opens_at_the_step_that_is_asked_for():
+def test_the_page_opens_at_the_requested_step():
     trace = Trace.from_arrays(["a", "b"], ["▁gr", "oß", "▁ist", "</s>"], some_weights(4, 2), shift=1)
     opens = held(trace.to_html(view="steps", step=2))["selection"]
     assert (opens["view"], opens["t"]) == ("steps", 2)

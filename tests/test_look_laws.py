@@ -195,7 +195,7 @@ def test_perplexity_does_not_depend_on_the_batch(name):
 # What if
 
 
-def test_a_forced_beginning_is_kept_marked_and_gone_on_from():
+def test_a_forced_beginning_is_kept_and_marked_and_the_model_continues():
     translator = trained.translator("copy")
     trace = translator.look(TEXT["copy"], prefix="zu")
     assert trace.target.text.startswith("zu")

@@ -109,7 +109,7 @@ def test_drawing_twice_gives_the_same_bytes(tmp_path: Path):
         assert first == second
 
 
-def test_mistakes_are_told(tmp_path: Path):
+def test_mistakes_are_refused(tmp_path: Path):
     text = Trace.from_arrays(["x", "y"], ["z"], [[0.5, 0.5]])
     for view in ("picture", "region"):
         with pytest.raises(ConfigError, match=r"no picture; these views are for captions"):

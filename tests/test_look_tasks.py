@@ -88,7 +88,7 @@ def test_the_trace_of_a_document_is_kept(tmp_path):
         assert DocumentTrace.load(trace.save(tmp_path / name)) == trace
 
 
-def test_a_captioner_may_be_asked_what_if():
+def test_a_captioner_accepts_what_ifs():
     writer = trained.model("captioner")
     before = writer.look(PICTURE)
     trace = writer.look(PICTURE, changes=[Mask(3), Temperature(0.5)])

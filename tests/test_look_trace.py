@@ -264,7 +264,7 @@ def test_bad_input_is_refused_in_a_sentence(make, error, says):
 
 def test_scores_belong_to_weights():
     weights, scores = {"x.0": some_weights(2, 1, 2)}, {"x.1": np.zeros((2, 1, 2))}
-    with pytest.raises(ConfigError, match=r"The scores of 'x.1' have no weights. .* Did you mean 'x.0'"):
+    with pytest.raises(ConfigError, match=r"no module 'x.1' with weights for the scores of .* Did you mean 'x.0'"):
         Trace.from_arrays(["a", "b"], ["c"], weights, scores)
 
 

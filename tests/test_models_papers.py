@@ -214,7 +214,7 @@ def test_t2_1_rows_sum_to_one_over_real_positions_and_end_is_real(timing: str):
 
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
-def test_t2_2_a_fresh_model_looks_everywhere_alike(timing: str, dtype: torch.dtype):
+def test_t2_2_a_fresh_model_attends_uniformly(timing: str, dtype: torch.dtype):
     model = Bahdanau(replace(BAHDANAU, timing=timing)).to(dtype).eval()
     assert (model.decoder.attention.score.v.weight == 0).all()
     _, seen = run(model)

@@ -17,7 +17,7 @@ from regard.api.corpus import Where, align_corpus
 from regard.api.sweeping import sweep
 from regard.cluster.local import run_local
 from regard.cluster.ray import run_ray
-from regard.cluster.shards import join, make_plan, missing
+from regard.cluster.shards import join, make_plan
 from regard.data.builtin.registry import generate_copy
 from regard.errors import ConfigError, RunError
 
@@ -56,9 +56,9 @@ def test_ray_gives_the_bytes_of_one_process_also_when_a_worker_dies(cluster, tmp
         out = tmp_path / name
         plan = make_plan([corpus(tmp_path)], out, 7, "", TASK)
         if name == "local":
-            assert run_local(start, plan, out, missing(plan, out), 1) == 0
+            assert run_local(start, plan, out, 1) == 0
         else:
-            assert run_ray(start, plan, out, missing(plan, out), 2, address=cluster.address) == 0
+            assert run_ray(start, plan, out, 2, address=cluster.address) == 0
         [path] = join(plan, out, "jsonl", text)
         made.append(path.read_bytes())
     assert (tmp_path / "died").exists()
@@ -78,7 +78,7 @@ def test_a_node_that_is_killed_loses_nothing(cluster, tmp_path):
             except ProcessLookupError:
                 time.sleep(0)
 
-    assert run_ray(Upper(pause=0.05), plan, out, missing(plan, out), 3, kill, cluster.address) == 0
+    assert run_ray(Upper(pause=0.05), plan, out, 3, kill, cluster.address) == 0
     join(plan, out, "text", text)
     assert (out / "a.txt").read_text(encoding="utf-8") == "".join(f"{line.upper()}\n" for line in LINES)
 
@@ -86,7 +86,7 @@ def test_a_node_that_is_killed_loses_nothing(cluster, tmp_path):
 def test_a_shard_that_keeps_failing_is_set_aside(cluster, tmp_path):
     out = tmp_path / "out"
     plan = make_plan([corpus(tmp_path)], out, 20, "", TASK)
-    assert run_ray(Upper(fails_at="line 25"), plan, out, missing(plan, out), 2, address=cluster.address) == 1
+    assert run_ray(Upper(fails_at="line 25"), plan, out, 2, address=cluster.address) == 1
     assert [path.name for path in (out / "failed").iterdir()] == ["000001.txt"]
 
 
@@ -95,14 +95,14 @@ def test_a_disk_that_takes_nothing_more_is_one_sentence(cluster, tmp_path):
     plan = make_plan([corpus(tmp_path)], out, 20, "", TASK)
     (out / "failed").write_text("in the way", encoding="utf-8")
     with pytest.raises(RunError, match=r"^The folder .*failed could not be made"):
-        run_ray(Upper(fails_at="line 25"), plan, out, missing(plan, out), 2, address=cluster.address)
+        run_ray(Upper(fails_at="line 25"), plan, out, 2, address=cluster.address)
 
 
 def test_work_that_cannot_start_is_one_sentence(cluster, tmp_path):
     out = tmp_path / "out"
     plan = make_plan([corpus(tmp_path)], out, 20, "", TASK)
     with pytest.raises(RunError, match=r"^no such model$"):
-        run_ray(broken_start, plan, out, missing(plan, out), 2, address=cluster.address)
+        run_ray(broken_start, plan, out, 2, address=cluster.address)
 
 
 def test_a_sweep_on_ray_writes_what_local_runs_write(cluster, tmp_path):
@@ -138,7 +138,7 @@ def test_no_cluster_at_that_address_is_one_sentence(tmp_path):
     out = tmp_path / "out"
     plan = make_plan([corpus(tmp_path)], out, 20, "", TASK)
     with pytest.raises(RunError, match="There is no Ray cluster at 127"):
-        run_ray(Upper(), plan, out, missing(plan, out), 1, address="127.0.0.1:1")
+        run_ray(Upper(), plan, out, 1, address="127.0.0.1:1")
 
 
 @pytest.mark.parametrize("address", ["nonsense", "", "http://127.0.0.1:6379", "127.0.0.1:"])
@@ -146,7 +146,7 @@ def test_what_is_no_address_is_one_sentence(tmp_path, address):
     out = tmp_path / "out"
     plan = make_plan([corpus(tmp_path)], out, 20, "", TASK)
     with pytest.raises(ConfigError, match="The address of a Ray cluster is host:port"):
-        run_ray(Upper(), plan, out, missing(plan, out), 1, address=address)
+        run_ray(Upper(), plan, out, 1, address=address)
 
 
 def test_another_program_at_that_address_is_one_sentence(tmp_path):
@@ -155,5 +155,5 @@ def test_another_program_at_that_address_is_one_sentence(tmp_path):
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with pytest.raises(RunError, match=r"There is no Ray cluster at .*: another program answers there"):
-            run_ray(Upper(), plan, out, missing(plan, out), 1, address=f"127.0.0.1:{server.server_port}")
+            run_ray(Upper(), plan, out, 1, address=f"127.0.0.1:{server.server_port}")
         server.shutdown()

@@ -55,7 +55,7 @@ def test_a_rank_with_other_storage_refuses_at_once_but_may_be_started_again_late
     handle = SimpleNamespace(**{name: SimpleNamespace(remote=getattr(head, name)) for name in ("begin", "refuse")})
     with pytest.raises(RunError, match=r"^Rank 0 on .* storage that all nodes share\.$") as raised:
         run_rank({"job": job, "head": handle})
-    assert head.hear(False)[1] is (None if starts else raised.value)
+    assert head.poll(False)[1] is (None if starts else raised.value)
     assert head.begin(1) == (2 if starts else 0)  # 0: nothing to do for the others
 
 
@@ -66,7 +66,7 @@ def test_the_last_reports_are_sent_after_those_before_them():
         made.extend(["waited"] if timeout is None else [])
         return ([], answers) if timeout == 0 else (answers, [])
 
-    report = Reporter(SimpleNamespace(wait=wait), SimpleNamespace(tell=SimpleNamespace(remote=made.append)))
+    report = Reporter(SimpleNamespace(wait=wait), SimpleNamespace(report=SimpleNamespace(remote=made.append)))
     report.answer = "of an earlier report, pending"
     report(1)
     report(2)
@@ -82,7 +82,7 @@ def test_a_lost_actor_is_one_sentence():
         raise RayError("The actor died.\nThe process was killed")
 
     ray = SimpleNamespace(wait=lambda some, timeout: ([], some), get=get, exceptions=SimpleNamespace(RayError=RayError))
-    head = SimpleNamespace(hear=SimpleNamespace(remote=lambda stop: None))
+    head = SimpleNamespace(poll=SimpleNamespace(remote=lambda stop: None))
     with pytest.raises(TrainingError, match=r"^Training on Ray failed: The process was killed\. To resume, repeat"):
         follow(ray, head, None, None, None)
 

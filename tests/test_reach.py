@@ -60,7 +60,7 @@ def test_batches_are_added_and_padding_does_not_count():
     assert whole.favourites(least=2) == sorted({START, 4, 7}, key=lambda word: -whole.words[word])
 
 
-def test_looking_at_all_alike_gives_every_word_one():
+def test_uniform_attention_gives_every_word_one():
     model = attentive(0)
     model.attention.score = Back(99)
     found = reach(model, [TARGET])[0]

@@ -46,7 +46,7 @@ def test_a_repeated_form_field_is_no_batch(server: Server) -> None:
     assert response.json()["translatedText"] == "da ba"
 
 
-def test_optional_fields_come_only_when_asked_for(server: Server) -> None:
+def test_optional_fields_come_only_on_request(server: Server) -> None:
     assert set(server.translate("ba da")) == {"translatedText"}
     found = server.post("/translate", q="ba da", source="auto", target="de", alternatives=3).json()
     assert found["detectedLanguage"]["language"] == "en"

@@ -96,7 +96,7 @@ def overload(server: Server, clients: int, requests: int) -> None:
     assert server.memory - before < 64
 
 
-def test_overload_is_refused_and_nobody_gets_a_wrong_answer(server: Server) -> None:
+def test_overload_is_refused_and_no_client_gets_a_wrong_answer(server: Server) -> None:
     overload(server, clients=32, requests=100)
 
 

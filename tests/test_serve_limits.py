@@ -59,7 +59,7 @@ def test_a_body_without_a_declared_length_is_counted_too(server: Server) -> None
     assert sentences(server) == before
 
 
-def test_files_that_nobody_reads_do_not_take_all_open_files() -> None:
+def test_unread_files_do_not_take_all_open_files() -> None:
     """Nor do connections: their bound follows the bound on open files."""
     server = Server(trained(), files=160)
     try:

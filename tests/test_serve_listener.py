@@ -17,9 +17,9 @@ from serve_parts import serving
 from test_serve_life import request, total, waiting, without_room
 
 from regard.serve.app import FOLDERS
-from regard.serve.guard import EACH, Turns
 from regard.serve.process import Server
 from regard.serve.protocol import Listener, Protocol
+from regard.serve.state import EACH, Turns
 
 
 def test_a_burst_is_spread_over_turns_in_its_order() -> None:

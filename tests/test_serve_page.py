@@ -471,7 +471,7 @@ def test_what_if(page: Any) -> None:
     page.get_by_role("button", name="the model looks only here").click()
     until(page, "document.querySelector('regard-changes').innerText.includes('looks only at')")
     bar.get_by_role("button", name="undo").click()
-    page.get_by_role("button", name="all words alike").click()
+    page.get_by_role("button", name="uniform weights").click()
     until(page, "document.querySelector('regard-changes').innerText.includes('the same attention')")
     weights = (
         "[...document.querySelectorAll('.track.weight .fill')].map((one) => one.style.getPropertyValue('--share'))"

@@ -109,7 +109,7 @@ def test_jpeg_png_and_webp_as_a_body_or_in_a_form(server: Server, kind: str) -> 
     assert alone.json() == form.json()
 
 
-def test_nobody_waits_any_more() -> None:
+def test_a_client_that_left_is_not_waited_for() -> None:
     """A client that went away, or a time that is up, ends the writing and the looking."""
     model = load_model(str(captioner()), Limits())
     assert isinstance(model, CaptionModel)
@@ -121,7 +121,7 @@ def test_nobody_waits_any_more() -> None:
         model.caption(model.read(SCENE), None, 1, lambda: next(asked) > written + 1)
 
 
-def test_models_are_told_apart_by_kind(server: Server) -> None:
+def test_models_are_distinguished_by_kind(server: Server) -> None:
     models = server.client.get("/api/v1/models").json()["models"]
     assert [(one["id"], one["kind"]) for one in models] == [
         ("bahdanau-reverse", "translate"),
@@ -271,7 +271,7 @@ def test_damaged_files_of_every_kind_never_end_in_a_fault(server: Server) -> Non
         assert "Traceback" not in response.text
 
 
-def test_too_many_pictures_are_told_to_come_later(alone: Server) -> None:
+def test_too_many_pictures_are_refused_with_retry_after(alone: Server) -> None:
     found: list[Any] = []
     with ThreadPoolExecutor(12) as pool:
         patience.until(
@@ -295,7 +295,7 @@ def test_a_picture_that_arrives_slowly_is_given_up(alone: Server) -> None:
     assert "took too long to arrive" in answer
 
 
-def test_a_token_is_asked_for_before_the_picture_is_received(alone: Server) -> None:
+def test_a_token_is_required_before_the_picture_is_received(alone: Server) -> None:
     assert send(alone, SCENE).status_code == 400
     assert send(alone, b"x" * 2**24).status_code == 400
     assert send(alone, SCENE, **KEY).status_code == 200

@@ -68,7 +68,7 @@ def test_a_batch_holds_like_options_and_like_lengths_and_keeps_its_cost() -> Non
     assert sizes(queue.take()) == [16000], "what cannot be cut is a batch alone"
 
 
-def test_tickets_that_nobody_waits_for_are_skipped() -> None:
+def test_abandoned_tickets_are_skipped() -> None:
     queue, gone, late, kept = Queue(), ticket(5), ticket(5, seconds=-1), ticket(7)
     for one in (gone, late, kept):
         queue.put(one)

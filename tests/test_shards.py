@@ -15,6 +15,7 @@ from pathlib import Path
 import commands
 import pytest
 
+from regard.cluster import local
 from regard.cluster.local import LocalWorker, Pool, gpus_for, run_local, share_cores
 from regard.cluster.shards import (
     ShardReader,
@@ -104,7 +105,7 @@ def test_every_line_once_in_order_in_the_shape_of_the_input(corpus, tmp_path):
     plan = make_plan(paths, out, 4, "", TASK)
     assert [shard.lines for shard in plan.shards()] == [4] * 5 + [3, 3]
     seen = []
-    assert run_local(Upper(), plan, out, missing(plan, out), 2, lambda done, total: seen.append((done, total))) == 0
+    assert run_local(Upper(), plan, out, 2, lambda done, total: seen.append((done, total))) == 0
     assert seen[-1] == (26, 26)
     assert join(plan, out, "text", text) == [out / "a.txt", out / "b.txt.gz"]
     assert outputs(out) == whole(lines)
@@ -116,7 +117,7 @@ def test_a_zst_file_comes_back_as_one(tmp_path):
     path, out = tmp_path / "a.txt.zst", tmp_path / "out"
     path.write_bytes(zstd.compress("été\nb\n".encode()))
     plan = make_plan([str(path)], out, 4, "", TASK)
-    assert run_local(Upper(), plan, out, missing(plan, out), 1) == 0
+    assert run_local(Upper(), plan, out, 1) == 0
     assert join(plan, out, "text", text) == [out / "a.txt.zst"]
     assert zstd.decompress((out / "a.txt.zst").read_bytes()).decode() == "ÉTÉ\nB\n"
 
@@ -125,7 +126,7 @@ def test_workers_take_the_gpus_in_turn(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr("regard.cluster.local._SPAWN", commands.context)  # a worker with a GPU loads torch
     out = tmp_path / "out"
     plan = make_plan(corpus[0], out, 4, "", TASK)
-    assert run_local(Gpu(tmp_path), plan, out, missing(plan, out), 2, gpus=["0", "3"]) == 0
+    assert run_local(Gpu(tmp_path), plan, out, 2, gpus=["0", "3"]) == 0
     assert sorted(path.read_text() for path in tmp_path.glob("worker-*")) == ["0", "3"]
 
 
@@ -173,13 +174,14 @@ def test_a_worker_that_dies_between_two_shards_gives_back_the_second(corpus, tmp
     assert (pool.waiting, pool.workers, pool.failed) == (shards[1:], {}, 0)
 
 
-def test_results_do_not_depend_on_workers_or_order(corpus, tmp_path):
+def test_results_do_not_depend_on_workers_or_order(corpus, tmp_path, monkeypatch):
     paths, _ = corpus
     made = []
     for workers, order in ((1, 1), (3, -1)):
         out = tmp_path / str(workers)
         plan = make_plan(paths, out, 5, "", TASK)
-        run_local(Upper(), plan, out, missing(plan, out)[::order], workers)
+        monkeypatch.setattr(local, "missing", lambda *plan, order=order: missing(*plan)[::order])
+        run_local(Upper(), plan, out, workers)
         join(plan, out, "jsonl", text)
         made.append([path.read_bytes() for path in sorted(out.glob("*.jsonl*"))])
     assert made[0] == made[1]
@@ -190,7 +192,7 @@ def test_a_worker_that_dies_is_replaced(corpus, tmp_path):
     paths, lines = corpus
     out = tmp_path / "out"
     plan = make_plan(paths, out, 4, "", TASK)
-    assert run_local(Upper(str(tmp_path), dies_once_at="line 9"), plan, out, missing(plan, out), 2) == 0
+    assert run_local(Upper(str(tmp_path), dies_once_at="line 9"), plan, out, 2) == 0
     assert (tmp_path / "died").exists()
     join(plan, out, "text", text)
     assert outputs(out) == whole(lines)
@@ -200,13 +202,13 @@ def test_a_shard_that_keeps_failing_is_set_aside_and_the_rest_is_done(corpus, tm
     paths, lines = corpus
     out = tmp_path / "out"
     plan = make_plan(paths, out, 4, "", TASK)
-    assert run_local(Upper(fails_at="line 9"), plan, out, missing(plan, out), 1) == 1
+    assert run_local(Upper(fails_at="line 9"), plan, out, 1) == 1
     assert (out / "failed" / "000002.txt").read_text(encoding="utf-8") == "ValueError: no good\n"
     with pytest.raises(RunError, match=r"000002\.jsonl is missing or damaged"):
         join(plan, out, "text", text)
     assert not (out / "manifest.json").exists()
     assert [shard.number for shard in missing(plan, out)] == [2]  # another chance
-    assert run_local(Upper(), plan, out, missing(plan, out), 1) == 0
+    assert run_local(Upper(), plan, out, 1) == 0
     join(plan, out, "text", text)
     assert outputs(out) == whole(lines)
 
@@ -216,14 +218,14 @@ def test_a_shard_that_cannot_be_set_aside_is_one_sentence(corpus, tmp_path):
     plan = make_plan(corpus[0], out, 4, "", TASK)
     (out / "failed").write_text("in the way", encoding="utf-8")
     with pytest.raises(DataError, match=r"^The folder .*failed could not be made"):
-        run_local(Upper(fails_at="line 9"), plan, out, missing(plan, out), 1)
+        run_local(Upper(fails_at="line 9"), plan, out, 1)
 
 
 def test_a_shard_that_hangs_is_set_aside_and_the_rest_is_done(corpus, tmp_path):
     paths, _ = corpus
     out = tmp_path / "out"
     plan = make_plan(paths, out, 4, "", TASK)
-    assert run_local(Upper(hangs_at="line 9"), plan, out, missing(plan, out), 1, silent=1.0) == 1
+    assert run_local(Upper(hangs_at="line 9"), plan, out, 1, silent=1.0) == 1
     assert (out / "failed" / "000002.txt").read_text(encoding="utf-8") == "nothing was done for 1 second\n"
     assert [shard.number for shard in missing(plan, out)] == [2]
 
@@ -232,7 +234,7 @@ def test_work_that_cannot_start_is_one_sentence(corpus, tmp_path):
     paths, _ = corpus
     plan = make_plan(paths, tmp_path / "out", 4, "", TASK)
     with pytest.raises(RunError, match="no such model"):
-        run_local(broken_start, plan, tmp_path / "out", missing(plan, tmp_path / "out"), 2)
+        run_local(broken_start, plan, tmp_path / "out", 2)
 
 
 def broken_start():
@@ -318,7 +320,7 @@ def test_a_driver_killed_at_random_moments_loses_and_repeats_nothing(corpus, tmp
         "from test_shards import *\n"
         "if __name__ == '__main__':\n"
         "    out = Path(sys.argv[1]); plan = make_plan(sys.argv[2].split('|'), out, 4, '', TASK)\n"
-        "    run_local(Upper(pause=0.02), plan, out, missing(plan, out), 2)\n"
+        "    run_local(Upper(pause=0.02), plan, out, 2)\n"
         "    join(plan, out, 'text', text)\n"
     )
     script = tmp_path / "driver.py"

@@ -147,4 +147,4 @@ def test_what_cannot_be_carried_is_refused(data: Data, tmp_path: Path):
         begin(resolve(gather(None, "attentive-lm", "tiny", settings, corpus="tales")), tmp_path / "run")
     ranks: Any = SimpleNamespace(world=2, device=CPU)
     with pytest.raises(ConfigError, match="trained by one process; start it without torchrun, or with --workers 1"):
-        Loop(task_of(data, tmp_path), make(data), TrainConfig(device="cpu"), tmp_path, ranks)
+        Loop(task_of(data, tmp_path), make(data), ranks)

@@ -255,7 +255,7 @@ def start_nothing():
 
 def test_work_whose_time_is_up_is_left_undone(tmp_path):
     plan = Plan([Input("", "", 0, 0, 2)], 1, "", {})
-    assert run_local(start_nothing, plan, tmp_path, plan.shards(), 1, until=0.0) == 0
+    assert run_local(start_nothing, plan, tmp_path, 1, until=0.0) == 0
     assert not (tmp_path / "failed").exists()
 
 

@@ -167,11 +167,11 @@ def test_unknown_words_become_the_source_words_with_their_largest_weight() -> No
     le, de = vocabulary.encode("le de").ids
     ids = [UNKNOWN, le, UNKNOWN, de, UNKNOWN]
     weights = np.eye(6, dtype=np.float32)[[0, 2, 4, 3, 1, 5]]  # [T, S], END last on both sides
-    assert copy_unknown(text, encoded, ids, weights, vocabulary, {}) == "Smith le a.b@c.org de 1,234.50"
-    found = copy_unknown(text, encoded, ids, weights, vocabulary, {"smith": "Forgeron"})
+    assert copy_unknown(encoded, ids, weights, vocabulary, {}) == "Smith le a.b@c.org de 1,234.50"
+    found = copy_unknown(encoded, ids, weights, vocabulary, {"smith": "Forgeron"})
     assert found == "Forgeron le a.b@c.org de 1,234.50"
 
-    assert copy_unknown(text, encoded, ids, 0 * weights, vocabulary, {}).count("<unk>") == 3  # no attention, no guess
+    assert copy_unknown(encoded, ids, 0 * weights, vocabulary, {}).count("<unk>") == 3  # no attention, no guess
 
 
 def test_a_model_without_attention_whose_translation_is_empty_places_terms_too() -> None:

@@ -79,7 +79,7 @@ def test_texts_that_cannot_be_read_are_refused(tmp_path: Path):
         replace(CONFIG, context=-1)
 
 
-def test_what_a_tale_recalls_was_told():
+def test_what_a_tale_recalls_was_mentioned_before():
     found = tales.generate(200, seed=2)
     assert found == tales.generate(200, seed=2) != tales.generate(200, seed=3)
     for tale in found:

@@ -153,7 +153,7 @@ def test_the_clock_ends_a_training_whose_rate_has_fallen_and_which_stays_finishe
 
 
 @pytest.mark.usefixtures("ticking")
-def test_few_updates_in_the_time_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_few_updates_in_the_time_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     events: list[object] = []
     monkeypatch.setattr("regard.training.loop.FEW", 10**9)
     small.train("luong", tmp_path / "run", "train.minutes=0.02", "train.epochs=0", observe=events.append)

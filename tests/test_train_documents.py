@@ -153,7 +153,7 @@ def test_runs_end_with_what_a_model_needs(reviews: Data, tmp_path: Path):
     (tmp_path / "config.toml").write_text("", encoding="utf-8")
     model = classifier(data)
     before = {name: weights.clone() for name, weights in model.state_dict().items()}
-    assert Loop(task, model, TRAIN, tmp_path, Ranks(CPU)).run() == "done"
+    assert Loop(task, model, Ranks(CPU)).run() == "done"
     assert (tmp_path / "weights.safetensors").exists()
     assert any(not torch.equal(weights, before[name]) for name, weights in model.state_dict().items())
 
@@ -168,7 +168,7 @@ def test_attention_learns_the_reviews_and_finds_the_sentences_that_decide(tmp_pa
     (tmp_path / "config.toml").write_text("", encoding="utf-8")
     config = TrainConfig(**{**document.RECIPES["tiny"], "device": "cpu", "epochs": 12})  # type: ignore[arg-type]
     task, model = Documents(data, config, DecodeConfig(), tmp_path), classifier(data, dropout=0.0)
-    Loop(task, model, config, tmp_path, Ranks(CPU)).run()
+    Loop(task, model, Ranks(CPU)).run()
     metrics = task.validate(model.eval()).metrics
     assert metrics["accuracy"] > 0.97
     assert metrics["deciding"] > 0.8  # 0.98 with this seed; 0.21 where all sentences count alike
@@ -182,7 +182,7 @@ def test_an_attentive_model_learns_to_recall_the_tales(tmp_path: Path):
     config = TrainConfig(**{**attentive_lm.RECIPES["tiny"], "device": "cpu", "epochs": 3})  # type: ignore[arg-type]
     torch.manual_seed(1)
     model = AttentiveLanguageModel(replace(attentive_lm.PRESETS["tiny"], **data.encoding.sizes()))
-    Loop(Language(data, config, DecodeConfig(), tmp_path), model, config, tmp_path, Ranks(CPU)).run()
+    Loop(Language(data, config, DecodeConfig(), tmp_path), model, Ranks(CPU)).run()
     fresh = tales.generate(100, seed=99)
     right = []
     for tale in fresh:

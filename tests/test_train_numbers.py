@@ -339,7 +339,7 @@ def notes(run, *settings):
     return " ".join(prepared.notes)
 
 
-def test_too_few_updates_to_learn_from_are_told(tmp_path):
+def test_too_few_updates_to_learn_from_are_reported(tmp_path):
     said = notes(tmp_path / "few", "train.epochs=2")
     assert "only 12 updates in all" in said
     assert "a small corpus needs smaller batches (train.batch_tokens=8) and more epochs (train.epochs=50)" in said
@@ -349,7 +349,7 @@ def test_too_few_updates_to_learn_from_are_told(tmp_path):
     assert "updates in all" not in notes(tmp_path / "chosen", "train.steps=2"), "who asks for that number knows it"
 
 
-def test_what_the_best_checkpoint_is_is_told(tmp_path):
+def test_the_rule_for_the_best_checkpoint_is_reported(tmp_path):
     bleu = (
         "the best checkpoint is the one with the highest BLEU on 2 validation sentences, and while that is below 1 the"
     )
@@ -360,7 +360,7 @@ def test_what_the_best_checkpoint_is_is_told(tmp_path):
     assert "best checkpoint" not in notes(tmp_path / "all", "data.held_out=0")
 
 
-def test_two_equal_passes_are_told(tmp_path):
+def test_two_equal_passes_are_reported(tmp_path):
     twice = ("train.steps=2", "train.consistency=5")
     assert "model.dropout is 0, so that both passes are equal" in notes(tmp_path / "equal", *twice)
     assert "passes" not in notes(tmp_path / "dropout", *twice, "model.dropout=0.1")
@@ -694,7 +694,7 @@ def test_nothing_to_train_on_is_refused(tmp_path):
     loop = make_loop(tmp_path / "run", "train.steps=2")
     loop.task.plan = lambda epoch, even: []
     with pytest.raises(DataError, match="nothing to train on"):
-        type(loop)(loop.task, loop.model, loop.config, tmp_path / "run", loop.ranks)
+        type(loop)(loop.task, loop.model, loop.ranks)
 
 
 def test_a_cursor_is_plain_numbers():

@@ -121,7 +121,7 @@ def test_a_link_of_weight_zero_has_a_finite_loss_and_gradient():
     assert torch.isfinite(scores.grad).all()
 
 
-def test_gain_scales_what_sub_layers_add_and_not_what_they_ask():
+def test_gain_scales_what_sub_layers_add_and_not_their_queries():
     """Xavier's bound is sqrt(6 / (in + out)); values, outputs and feed-forward nets begin inside `gain` times it."""
     config = replace(preset("transformer", "tiny"), source_vocabulary=11, target_vocabulary=11, gain=0.25)
     asked = {  # the matrices of queries, keys and values stacked in one

@@ -67,7 +67,7 @@ def test_two_processes_have_the_losses_of_one(model, alone, tmp_path):
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_batches_with_fewer_sentences_than_ranks_leave_nobody_waiting(world, alone, tmp_path):
+def test_batches_with_fewer_sentences_than_ranks_block_no_rank(world, alone, tmp_path):
     run = tmp_path / "run"
     assert run_ranks(small.arguments("bahdanau", run, *UNEVEN), world, tmp_path / "log") == [0] * world
     assert close(run, alone("bahdanau", *UNEVEN))
@@ -95,7 +95,7 @@ def test_two_processes_resume_to_the_same_bits(tmp_path):
 
 
 @pytest.mark.parametrize("asked", [(0,), (1,), (0, 1)])
-def test_a_stop_that_one_of_them_is_asked_for_stops_all(asked, alone, tmp_path):
+def test_a_stop_requested_of_one_rank_stops_all(asked, alone, tmp_path):
     run, command = tmp_path / "run", small.arguments("bahdanau", tmp_path / "run", *SETTINGS)
     plants = {rank: KillAfter(4, signal.SIGTERM) for rank in asked}
     assert run_ranks(command, 2, tmp_path / "log", plants) == [0, 0]

@@ -1,6 +1,7 @@
 """Word alignments from attention: the source word of each target word, and the error rate of such links."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -102,34 +103,39 @@ def means(ahead: Iterable[NDArray[Any]], other: Iterable[NDArray[Any]]) -> list[
     return [(one + two) / 2 for one, two in both]
 
 
+@dataclass(frozen=True)
+class Linking:
+    """How links are made of weights. Unknown ways are refused here, before any work is done."""
+
+    method: str = "argmax"
+    threshold: float = 0.3  # the least weight of a link, for the method "threshold"
+    join: str = "grow-diag"  # of both directions, where there are two: one of `alignment.SYMMETRISATIONS`, or `MEAN`
+
+    def __post_init__(self) -> None:
+        check_known("way", self.method, METHODS, " to find links", DataError)
+        check_known("symmetrisation", self.join, (MEAN, *alignment.SYMMETRISATIONS), error=DataError)
+        if not 0 <= self.threshold <= 1:
+            raise DataError(f"The least weight of a link lies between 0 and 1; got {self.threshold}.")
+
+
+ARGMAX = Linking()
+
+
 def link(
-    ahead: Iterable[NDArray[Any]],
-    behind: Iterable[NDArray[Any]] | None = None,
-    method: str = "argmax",
-    least: float = 0.3,
-    join: str = "grow-diag",
+    ahead: Iterable[NDArray[Any]], behind: Iterable[NDArray[Any]] | None = None, how: Linking = ARGMAX
 ) -> list[Alignment]:
     """(source word, target word) links of each pair, from 0, out of its weights [target words, source words].
 
-    `behind` are the weights of a model of the other direction, [source words, target words]. The links of both are
-    joined by one of `alignment.SYMMETRISATIONS`; by `MEAN`, links are found in the mean of the weights instead.
+    `behind` are the weights of a model of the other direction, [source words, target words]: the links of both are
+    joined, or by `MEAN` found in the mean of the weights.
     """
-    check_linking(method, least, join)
-    find = METHODS[method](least)
+    find = METHODS[how.method](how.threshold)
     if behind is None:
         return [find(weights) for weights in ahead]
-    if join == MEAN:
+    if how.join == MEAN:
         return [find(weights) for weights in means(ahead, (two.T for two in behind))]
     both = zip(ahead, behind, strict=True)
-    return [alignment.symmetrise(find(one), reverse(find(two)), join) for one, two in both]
-
-
-def check_linking(method: str, least: float, join: str) -> None:
-    """Refuse what `link` does not know, before any work is done."""
-    check_known("way", method, METHODS, " to find links", DataError)
-    check_known("symmetrisation", join, (MEAN, *alignment.SYMMETRISATIONS), error=DataError)
-    if not 0 <= least <= 1:
-        raise DataError(f"The least weight of a link lies between 0 and 1; got {least}.")
+    return [alignment.symmetrise(find(one), reverse(find(two)), how.join) for one, two in both]
 
 
 def align(seen: Iterable[Trace], heads: Heads) -> list[Alignment]:

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.api import aligning
-from regard.api.aligning import link, weigh_pairs
+from regard.api.aligning import ARGMAX, Linking, link, weigh_pairs
 from regard.api.links import FILE, Heads
 from regard.api.loading import Run, load
 from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import need_ray, run_ray
-from regard.cluster.shards import FORMATS, Plan, Start, Tell, Work, finished, fold, join, make_plan, missing
+from regard.cluster.shards import FORMATS, Count, Plan, Start, Work, finished, fold, join, make_plan
 from regard.data.files import Progress, digest, usable_cores
 from regard.data.pharaoh import format_pharaoh
 from regard.errors import ConfigError, DataError, RunError, check_known
@@ -70,11 +70,10 @@ class Where:
 
     def run(self, start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None, **local: Any) -> int:
         """Do what is missing; returns how many shards were set aside. `local` are options of `run_local`."""
-        shards = missing(plan, out)
         if self.on == "local":
             local = {"silent": SILENT, "gpus": gpus_for(self.device), **local}
-            return run_local(start, plan, out, shards, workers, progress, **local)
-        return run_ray(start, plan, out, shards, workers, progress, self.address, self.gpu_share(workers))
+            return run_local(start, plan, out, workers, progress, **local)
+        return run_ray(start, plan, out, workers, progress, self.address, self.gpu_share(workers))
 
     def gpu_share(self, workers: int) -> float:
         """The part of a GPU that an actor of Ray takes: all of one on a cluster, else what this machine has for each.
@@ -116,13 +115,13 @@ def start_translating(
     torch.set_num_threads(threads)
     translator = load(runs, device, "translate", engine)  # several are an ensemble
 
-    def work(lines: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+    def work(lines: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         seen = 0
 
         def progress(done: int, total: int | None) -> None:
             nonlocal seen
             share = done * len(lines) // max(1, total or 1)  # sentences done as a share of the lines
-            tell(share - seen)
+            count(share - seen)
             seen = share
 
         found = translator.translate(lines, max_tokens=max_tokens, progress=progress, **options)
@@ -194,32 +193,22 @@ def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:
     return [os.path.abspath(name) for name in found]
 
 
-class Links(NamedTuple):
-    """How links are made of weights."""
-
-    method: str = "argmax"
-    threshold: float = 0.3
-    heads: Heads | None = None  # of the first run; None: its own choice
-    join: str = "grow-diag"  # of both directions, where there are two
-
-
 def align_corpus(
     run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where, back: Path | None = None,
-    links: Links | None = None, progress: Progress | None = None,
+    how: Linking = ARGMAX, heads: Heads | None = None, progress: Progress | None = None,
 ) -> CorpusResult:  # fmt: skip
     """Write the word alignments of `pairs` into the folder `out`, a line of links for each (NAME.links).
 
     `pairs` are two files, line for line, or one TSV file. A pair with an empty side, or with a side that is too long to
-    look into, gives an empty line. With `back`, a run of the other direction, both alignments are joined.
+    look into, gives an empty line. With `back`, a run of the other direction, both alignments are joined. `heads` are
+    those of `run`, by default its own choice.
     """
-    how = links or Links()
-    aligning.check_linking(how.method, how.threshold, how.join)
     for one in (run, back):
         if one:
             aligning.check_attends(one, load(one, "cpu", "translate"))
-    task = {"work": "align", "links": [*how[:2], how.heads and asdict(how.heads), how.join],
+    task = {"work": "align", "links": [how.method, how.threshold, heads and asdict(heads), how.join],
             "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
-    start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how)
+    start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how, heads)
     finish = partial(join, form="text", text=itemgetter("links"), ending=".links")
     return over_shards(start, [_files(pairs)], out, task, where, finish, progress)
 
@@ -269,18 +258,17 @@ def read_reach(path: Path) -> list[Reach]:
     return [ReachSum.of(data).result(name) for name, data in json.loads(path.read_bytes()).items()]
 
 
-def start_aligning(run: Path, back: Path | None, device: str, how: Links) -> Work:
+def start_aligning(run: Path, back: Path | None, device: str, how: Linking, heads: Heads | None) -> Work:
     """The work: the links of pairs, each a source and a target separated by a tab."""
     torch.set_num_threads(1)
     ahead = load(run, device, "translate")
     behind = load(back, device, "translate") if back else None
 
-    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
-        for some in _parts(rows, tell):
+    def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
+        for some in _parts(rows, count):
             turned = [(target, source) for source, target in some]
-            other = aligning.weigh_pairs(behind, turned) if behind else None
-            weights = aligning.weigh_pairs(ahead, some, how.heads)
-            links = aligning.link(weights, other, how.method, how.threshold, how.join)
+            other = weigh_pairs(behind, turned) if behind else None
+            links = link(weigh_pairs(ahead, some, heads), other, how)
             yield from ({"links": format_pharaoh(one)} for one in links)
 
     return work
@@ -292,9 +280,9 @@ def start_measuring(run: Path, device: str) -> Work:
     translator = load(run, device, "translate")
     names = list(attentions(translator.model))
 
-    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+    def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         total = ReportSum()
-        for some in _parts(rows, tell):
+        for some in _parts(rows, count):
             pairs = list(aligning.traceable(translator, some).values())
             for trace in translator.trace_pairs([pair[0] for pair in pairs], [pair[1] for pair in pairs], names):
                 total.add(trace)
@@ -311,9 +299,9 @@ def start_reaching(run: Path, device: str, farthest: int) -> Work:
     if not attentions(writer.model):
         raise RunError(f"{writer.name} has no attention module, so there is nothing to measure.")
 
-    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+    def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         totals = writer.reach_sums(rows, farthest) if any(row.split() for row in rows) else {}
-        tell(len(rows))
+        count(len(rows))
         yield {"modules": {name: total.as_data() for name, total in totals.items()}}
         yield from ({} for _ in rows[1:])
 
@@ -330,7 +318,7 @@ def _files(paths: Sequence[str | Path]) -> tuple[str, ...]:
     return tuple(str(Path(path).absolute()) for path in paths)
 
 
-def _parts(rows: Sequence[str], tell: Tell) -> Iterator[list[tuple[str, str]]]:
+def _parts(rows: Sequence[str], count: Count) -> Iterator[list[tuple[str, str]]]:
     """Pairs, a few at a time, and how many were done after each."""
     for first in range(0, len(rows), AT_ONCE):
         some = rows[first : first + AT_ONCE]
@@ -339,4 +327,4 @@ def _parts(rows: Sequence[str], tell: Tell) -> Iterator[list[tuple[str, str]]]:
             if len(pair) != 2:
                 raise DataError(f"A pair is source, tab, target; row {number} of the shard has {len(pair) - 1} tabs.")
         yield pairs  # type: ignore[misc]
-        tell(len(some))
+        count(len(some))

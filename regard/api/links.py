@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from regard.core.scores import uniform
 from regard.data.batching import pad, plan_epoch
 from regard.data.files import read_small, write_atomically
-from regard.data.formats.segment import Span
-from regard.data.sentences import split_words
+from regard.data.sentences import Span, split_words
 from regard.decode.hypothesis import Weigh
 from regard.errors import RunError
 from regard.look.record import attentions, record

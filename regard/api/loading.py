@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from regard.training.known import find_run, shipped_name
 from regard.training.runs import find_weights, read_config
 from regard.training.small import read_full_shapes, read_weights
 from regard.training.start import choose_device
-from regard.training.weights import Unfilled, check_shapes, set_weights, weightless
+from regard.training.weights import build_filled
 
 Run = str | Path
 ENGINES = ("regard", "ctranslate2")
@@ -103,17 +104,10 @@ def read_experiment(run: str | Path, task: str | None = None) -> Experiment:
 
 
 def _open(run: Path, experiment: Experiment, device: str, **sizes: int) -> nn.Module:
-    """The model in eval mode. `sizes` are the settings that follow from the run's vocabularies.
-
-    Whether the settings belong to the weights is checked before anything of their size is allocated.
-    """
-    config, weights = dataclasses.replace(experiment.model, **sizes), find_weights(run)
-    shapes = read_full_shapes(weights)
-    with weightless(shapes, str(weights)):
-        check_shapes(build(experiment.name, config), shapes, str(weights))
-    with Unfilled():
-        model = build(experiment.name, config)
-    set_weights(model, read_weights(weights), str(weights))
+    """The model in eval mode. `sizes` are the settings that follow from the run's vocabularies."""
+    weights = find_weights(run)
+    make = partial(build, experiment.name, dataclasses.replace(experiment.model, **sizes))
+    model = build_filled(make, read_full_shapes(weights), partial(read_weights, weights), str(weights))
     return model.to(choose_device(device)).eval()
 
 

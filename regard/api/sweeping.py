@@ -29,12 +29,11 @@ from regard.api.halving import Halving, check_halving
 from regard.api.loading import load, read_experiment
 from regard.api.training import gather, plan
 from regard.cluster.local import gpus_for, share_cores
-from regard.cluster.shards import Input, Plan, Shard, Tell, Work, read_results
+from regard.cluster.shards import Count, Input, Plan, Shard, Work, read_results
 from regard.config import load_toml
 from regard.data.builtin.registry import find_builtin
-from regard.data.corpus import open_corpus
+from regard.data.corpus import find_corpus, open_corpus
 from regard.data.files import Digests, Progress, read_lines, write_atomically
-from regard.data.pairs import find_corpus
 from regard.data.prepare import Stages
 from regard.errors import ConfigError, DataError, RunError, check_known
 from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups
@@ -87,7 +86,7 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
         if not isinstance(tables.get(section, {}), Mapping):
             raise ConfigError(f"[{section}] must be a table of settings; got {tables[section]!r}.")
         common[section] = {**common.get(section, {}), **tables.get(section, {})}
-    common = gather(common, None, None, settings)
+    common = gather(common, settings=settings)
     trials: dict[str, Trial] = {}
     groups = {_label(chosen): chosen for chosen in _choices(tables, path)}
     axes = {"train.seed", *(name for chosen in groups.values() for name in chosen)}
@@ -157,7 +156,7 @@ def _changed(tables: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
 
 def _resolve(tables: Mapping[str, Any], run: Path = Path()) -> Experiment:
     """The settings of a run, checked; only translators are scored here."""
-    experiment, _ = plan(tables, None, None, (), run, None)
+    experiment, _ = plan(run, tables)
     if experiment.task != "translate":
         raise ConfigError(f"A sweep compares translators; the model {experiment.name} is for {experiment.task!r}.")
     return experiment
@@ -206,7 +205,7 @@ def start_training(out: Path, threads: int, started: str = ".", factor: int = 0)
     except OSError:
         raise RunError(f"There is no folder {started} on this node; a sweep needs shared storage.") from None
 
-    def work(rows: Sequence[str], tell: Tell) -> Iterator[dict[str, Any]]:
+    def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         for trial in (Trial(*json.loads(row)) for row in rows):
             run = out / "runs" / trial.name
             experiment = _resolve(trial.tables, run)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from regard.api.translation import Draft
 from regard.data.files import read_lines
-from regard.data.formats.segment import Span
 from regard.data.normalise_text import Rewritten, rewrite
+from regard.data.sentences import Span
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.terms import Term

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.config import read
-from regard.data.pairs import find_corpus
+from regard.data.corpus import find_corpus
 from regard.data.settings import DataConfig
 from regard.errors import ConfigError, DataError, counted
 from regard.models.registry import build, preset

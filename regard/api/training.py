@@ -21,16 +21,13 @@ from regard.training.runs import checkpoints
 from regard.training.start import inherit
 
 Files = str | Path | list[str]
+Config = str | Path | Mapping[str, Any] | None  # a TOML file, or tables of settings
 
 
 def gather(
-    config: str | Path | Mapping[str, Any] | None,
-    model: str | None,
-    preset: str | None,
-    settings: Iterable[str],
-    out: Path | None = None,
-    **data: Any,
-) -> dict[str, Any]:
+    config: Config = None, model: str | None = None, preset: str | None = None, settings: Iterable[str] = (),
+    out: Path | None = None, **data: Any,
+) -> dict[str, Any]:  # fmt: skip
     """The tables of settings: a file or mapping, then model, preset and data, then `section.key=value` on top.
 
     Without any of these but settings, they are those of the run in `out`, so that it resumes.
@@ -49,9 +46,7 @@ def gather(
     tables["model"] = {**tables.get("model", {}), **chosen}
     settings, options = list(settings), {f"data.{name}": name for name in given}
     check_once(settings, options | {f"model.{name}": {"name": "model"}.get(name, name) for name in chosen})
-    for assignment in settings:
-        tables = override(tables, assignment)
-    return with_languages(tables)
+    return with_languages(override(tables, *settings))
 
 
 def with_languages(tables: dict[str, Any]) -> dict[str, Any]:
@@ -74,17 +69,14 @@ def with_languages(tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def plan(
-    config: str | Path | Mapping[str, Any] | None,
-    model: str | None,
-    preset: str | None,
-    settings: Iterable[str],
-    run: Path,
-    minutes: float | None,
-    **data: Any,
-) -> tuple[Experiment, list[str]]:
-    """What to train, and the reasons for what was chosen here: with `minutes` and no model, preset, file or settings
-    but of the data and the run to start from, everything else is chosen to fit (see `regard.api.timed`); a run that
-    was begun keeps its own."""
+    run: Path, config: Config = None, model: str | None = None, preset: str | None = None,
+    settings: Iterable[str] = (), minutes: float | None = None, **data: Any,
+) -> tuple[Experiment, list[str]]:  # fmt: skip
+    """What to train into `run`, and the reasons for what was chosen here.
+
+    With `minutes` and no model, preset, file or settings but of the data and the run to start from, everything else is
+    chosen to fit (see `regard.api.timed`); a run that was begun keeps its own.
+    """
     given, reasons = list(settings), list[str]()
     if not (config or model or preset or given or minutes or any(data.values()) or (run / "config.toml").exists()):
         raise RunError(f"There is no run in {run} to resume; to start one, name a model and a corpus.")
@@ -105,7 +97,7 @@ def plan(
 
 
 def train(
-    config: str | Path | Mapping[str, Any] | None = None,
+    config: Config = None,
     *,
     out: str | Path,
     model: str | None = None,
@@ -140,7 +132,7 @@ def train(
     """
     run, since, begin = Path(out), time.monotonic(), starter(on, workers, address)
     data = {"source": source, "target": target, "tmx": tmx, "corpus": corpus}
-    experiment, _ = plan(config, model, preset, settings, run, minutes, **data)
+    experiment, _ = plan(run, config, model, preset, settings, minutes, **data)
     observer, enough = observe or in_notebook(), False
 
     def watch(event: Event) -> bool:

@@ -86,11 +86,11 @@ def spell_drafts(
     for draft in drafts:
         draft.texts = [translator.target_vocabulary.decode(one.ids) for one in draft.found]
     if lexicon is not None and not isinstance(translator.model, Ensemble) and translator.model.looking.cross:
-        strange = [(draft, at) for draft in drafts for at, one in enumerate(draft.found) if UNKNOWN in one.ids]
-        ids = [one.encoded.ids for one, _ in strange], [one.found[at].ids for one, at in strange]
-        for (draft, at), seen in zip(strange, translator.weigh(*ids), strict=True):
-            read = draft.segment.text, draft.encoded, draft.found[at].ids
-            draft.texts[at] = copy_unknown(*read, seen, translator.target_vocabulary, lexicon)
+        unknown = [(draft, at) for draft in drafts for at, one in enumerate(draft.found) if UNKNOWN in one.ids]
+        both = [one.encoded.ids for one, _ in unknown], [one.found[at].ids for one, at in unknown]
+        for (draft, at), seen in zip(unknown, translator.weigh(*both), strict=True):
+            ids, vocabulary = draft.found[at].ids, translator.target_vocabulary
+            draft.texts[at] = copy_unknown(draft.encoded, ids, seen, vocabulary, lexicon)
     if not split:
         return
     for draft in drafts:
@@ -103,12 +103,7 @@ def spell_drafts(
 
 
 def copy_unknown(
-    text: str,
-    encoded: Tokenised,
-    ids: list[int],
-    weights: NDArray[np.float32],
-    vocabulary: Vocabulary,
-    lexicon: Mapping[str, str],
+    encoded: Tokenised, ids: list[int], weights: NDArray[np.float32], vocabulary: Vocabulary, lexicon: Mapping[str, str]
 ) -> str:
     """The translation `ids` with each unknown word replaced by the source word that has its largest weight, or by what
     the lexicon says for that (Luong et al. 2015, section 3.3)."""
@@ -119,7 +114,7 @@ def copy_unknown(
         seen = weights[at, : len(encoded.ids)]
         if not seen.any():  # a model with one vector for the whole source does not know
             return vocabulary.decode(ids)
-        word = text[slice(*encoded.spans[int(np.argmax(seen))])].strip()
+        word = encoded.text[slice(*encoded.spans[int(np.argmax(seen))])].strip()
         pieces.append(lexicon.get(word, lexicon.get(word.lower(), word)))
     # A stand-in for each unknown word, so that white space is written as the vocabulary writes it.
     parts = vocabulary.decode(ids).split(vocabulary.pieces([UNKNOWN])[0])
@@ -128,9 +123,9 @@ def copy_unknown(
     return "".join(part + word for part, word in zip(parts, [*pieces, ""], strict=True))
 
 
-def wrong_with_source(translator: Written, text: str, encoded: Tokenised) -> tuple[list[str], list[str]]:
+def wrong_with_source(translator: Written, encoded: Tokenised) -> tuple[list[str], list[str]]:
     """The parts of a sentence that were never seen in training, and its flags."""
-    unknown = passages.unseen(encoded)
+    unknown, text = passages.unseen(encoded), encoded.text
     wrong = {
         "unseen": bool(unknown),
         "language": bool(other_language(text, translator.source_language)),
@@ -142,7 +137,7 @@ def wrong_with_source(translator: Written, text: str, encoded: Tokenised) -> tup
 def translations_of(translator: Written, draft: Draft, config: DecodeConfig) -> list[Translation]:
     """The different translations of one sentence, the best first."""
     group: list[Translation] = []
-    unknown, before = wrong_with_source(translator, draft.segment.text, draft.encoded)
+    unknown, before = wrong_with_source(translator, draft.encoded)
     before += ["term"] if draft.unplaced else []
     same = translator.source_language == translator.target_language
     for number in draft.candidates(config.nbest, sampled=config.temperature > 0):

@@ -14,8 +14,7 @@ from regard.api.links import Heads
 from regard.api.terms import Placement, Termbase, TermPairs, link_terms, place_terms
 from regard.api.tracing import Trained
 from regard.api.translation import Draft, Translation, join, spell_drafts, translations_of, wrong_with_source
-from regard.data.builtin.registry import find_builtin
-from regard.data.expects import knows_no_capitals
+from regard.data.expects import knows_no_capitals, languages_of
 from regard.data.files import Progress, reporting
 from regard.data.formats.segment import Sentence
 from regard.data.normalise_text import rewrite
@@ -70,9 +69,7 @@ class Translator(Trained):
         self.lowercases = knows_no_capitals(source_vocabulary)  # trained on lower-case text, so it reads no other
         of = source_vocabulary
         self._reader = Vocabulary(of.tokens, of.kind, of.form, lowercase=True) if self.lowercases else of
-        made = find_builtin(experiment.data.corpus) if experiment.data.corpus else None
-        self.source_language: str = experiment.data.source_language or (made.source_language if made else "")
-        self.target_language: str = experiment.data.target_language or (made.target_language if made else "")
+        self.source_language, self.target_language = languages_of(experiment.data)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -139,7 +136,7 @@ class Translator(Trained):
         # All of the beam: some of it may be the same text, or hold a term as a part of a longer word.
         several = config.nbest > 1 and not config.temperature
         whole = dataclasses.replace(config, nbest=config.beam) if several else config
-        found = search([one.encoded.ids for one in drafts], whole, prefixes=prefixes, tell=progress, stop=stop)
+        found = search([one.encoded.ids for one in drafts], whole, prefixes=prefixes, progress=progress, stop=stop)
         for draft, hypotheses in zip(drafts, found, strict=True):
             draft.found = hypotheses
         if terms:
@@ -197,7 +194,7 @@ class Translator(Trained):
         begins = None if prefix is None else self.prefix_ids(prefix)
         forced_words = tracing.describe_forced(self.target_vocabulary, begins)
         steps: list[SearchStep] = []
-        unknown, flags = wrong_with_source(self, source, encoded)
+        unknown, flags = wrong_with_source(self, encoded)
         with torch.inference_mode(), change(self.model, *(one for one in changes if one not in forces)) as changed:
             if target is None:
                 config = self.settings(**options)
@@ -357,10 +354,10 @@ class Translator(Trained):
 
     @torch.inference_mode()
     def _search(
-        self, rows: Sequence[Sequence[int]], config: DecodeConfig, tell: Progress | None = None, **demands: Any
+        self, rows: Sequence[Sequence[int]], config: DecodeConfig, progress: Progress | None = None, **demands: Any
     ) -> list[list[Hypothesis]]:
         how: dict[str, Any] = {"batch_tokens": BATCH_TOKENS[self.device.type == "cuda"], "weigher": self._weigher}
-        return decode_many(self.model, rows, config, self.device, tell=tell, demands=Demands(**demands), **how)  # type: ignore[arg-type]
+        return decode_many(self.model, rows, config, self.device, progress=progress, demands=Demands(**demands), **how)  # type: ignore[arg-type]
 
     def _search_one(
         self,

@@ -17,8 +17,11 @@ from regard.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from regard.api.aligning import Linking
     from regard.api.links import Heads
     from regard.data.files import Progress
+    from regard.data.pharaoh import Alignment
+    from regard.data.pharaoh import Gold as GoldLinks
     from regard.look.trace import Trace
 
 
@@ -38,7 +41,7 @@ def two_files(text: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
 
 
 @dataclass(frozen=True)
-class Linking:
+class LinkOptions:
     """How weights become links."""
 
     # Eager: their values are there when the options that need them are checked.
@@ -75,12 +78,32 @@ class Linking:
         ),
     ] = None
 
+    def linking(self) -> "Linking":
+        """The same for the library; refuses what it does not know."""
+        from regard.api.aligning import Linking
+
+        return Linking(self.method, self.threshold, self.join)
+
+    def heads(self) -> "Heads | None":
+        """The attention that was named, if any."""
+        from regard.api.links import Heads
+
+        named = self.layer, self.head, self.shift
+        return Heads(*named) if named != (None, None, None) else None
+
+    @property
+    def described(self) -> str:
+        """In words, behind a score."""
+        joined = f", joined by {self.join}" if self.back else ""
+        words = f", with the words of {self.text[0]} and {self.text[1]}" if self.text else ""
+        return f"{self.method}{joined}{words}"
+
 
 def align(
     run: Run,
     *,
     pairs: Words,
-    how: Linking,
+    how: LinkOptions,
     gold: Gold = None,
     choose: Annotated[bool, Option("--choose", help="Save the best layer and head, by --gold or --back.")] = False,
     out: Annotated[Path | None, Option(help="Write the links to this file (default: stdout).")] = None,
@@ -96,45 +119,28 @@ def align(
     without gold links; the weights are then the mean of attention and of the probabilities of links that they give.
     """
     from regard.api import aligning
-    from regard.api.links import Heads
-    from regard.data.pharaoh import format_pharaoh
-    from regard.evaluate.alignment import read_gold, score_alignments, write_pharaoh
+    from regard.evaluate.alignment import read_gold
     from regard.evaluate.word_pairs import expect_links
-    from regard.training.known import check_own
 
-    named = Heads(how.layer, how.head, how.shift) if (how.layer, how.head, how.shift) != (None, None, None) else None
     if shards.on:
         if gold or choose:
             raise ConfigError("--gold and --choose read a small set; leave --on out.")
-        _align_in_shards(run, pairs, how, named, out, shards, device)
-        return
+        return _align_in_shards(run, pairs, how, out, shards, device)
     check_out(out, *vars(pairs).values(), gold, *(how.text or ()))
-    aligning.check_linking(how.method, how.threshold, how.join)
+    linking = how.linking()
     sources, targets = pairs_of(run, pairs)
     text = pairs_of(run, Words(*how.text)) if how.text else None
     answers = read_gold(gold) if gold else None
     if answers is not None:
         aligning.check_gold(answers, sources, targets)
-    if choose and answers is None and how.back is None:
-        raise ConfigError("--choose needs --gold, or --back to compare with.")
     if choose:
-        check_own(run)
-    if choose and answers is None and how.back:
-        check_own(how.back)
-    ahead = _Direction.load(run, device, sources, targets, named)
+        _check_choice(run, how.back, answers)
+    ahead = _Direction.load(run, device, sources, targets, how.heads())
     behind = _Direction.load(how.back, device, targets, sources) if how.back else None
     if behind:
         behind.check_opposite(ahead)
     if choose:
-        with bar("choosing") as progress:
-            if answers is not None:
-                ahead.heads, _ = aligning.choose_by_gold(ahead.record(progress), answers)
-            elif behind:
-                ahead.heads, behind.heads = aligning.choose_by_agreement(
-                    ahead.record(progress), behind.record(progress)
-                )
-                behind.keep_choice()
-        ahead.keep_choice()
+        _choose(ahead, behind, answers)
     learned = expect_links([*text[0], *sources], [*text[1], *targets], len(sources)) if text else None
     with bar("aligning") as progress:
         weights = aligning.weigh(ahead.traces(progress), ahead.heads, learned)
@@ -143,31 +149,59 @@ def align(
         with bar("aligning the opposite direction") as progress:
             turned = None if learned is None else [one.T for one in learned]
             opposite = aligning.weigh(behind.traces(progress), behind.heads, turned)
-    links = aligning.link(weights, opposite, how.method, how.threshold, how.join)
+    links = aligning.link(weights, opposite, linking)
     if not any(links):
         typer.echo("no link was found in any pair; pass a lower --threshold, or another --method", err=True)
+    _put_links(links, out, answers, f"{ahead.described}, {how.described}")
+
+
+def _put_links(links: "list[Alignment]", out: Path | None, answers: "list[GoldLinks] | None", described: str) -> None:
+    """Write the links to a file, or print them where no score is printed; with `answers`, print the error rate."""
+    from regard.data.pharaoh import format_pharaoh
+    from regard.evaluate.alignment import score_alignments, write_pharaoh
+
     if out is not None:
         write_pharaoh(links, out)
     elif answers is None:
         for line in links:
             put(format_pharaoh(line))
     if answers is not None:
-        joined = f", joined by {how.join}" if behind else ""
-        words = f", with the words of {how.text[0]} and {how.text[1]}" if how.text else ""
-        put(f"{score_alignments(links, answers)}  ({ahead.described}, {how.method}{joined}{words})")
+        put(f"{score_alignments(links, answers)}  ({described})")
 
 
-def _align_in_shards(
-    run: Path, pairs: Words, how: Linking, heads: "Heads | None", out: Path | None, shards: Shards, device: str
-) -> None:
-    from regard.api.corpus import Links, align_corpus
+def _check_choice(run: Path, back: Path | None, answers: "list[GoldLinks] | None") -> None:
+    """Refuse to choose heads without anything to compare with, or to change a model that ships."""
+    from regard.training.known import check_own
+
+    if answers is None and back is None:
+        raise ConfigError("--choose needs --gold, or --back to compare with.")
+    check_own(run)
+    if answers is None and back:
+        check_own(back)
+
+
+def _choose(ahead: "_Direction", behind: "_Direction | None", answers: "list[GoldLinks] | None") -> None:
+    """Choose the heads by the gold links, or else by the agreement of both directions, and save the choice."""
+    from regard.api import aligning
+
+    with bar("choosing") as progress:
+        if answers is not None:
+            ahead.heads, _ = aligning.choose_by_gold(ahead.record(progress), answers)
+        elif behind:
+            found = aligning.choose_by_agreement(ahead.record(progress), behind.record(progress))
+            ahead.heads, behind.heads = found
+            behind.keep_choice()
+    ahead.keep_choice()
+
+
+def _align_in_shards(run: Path, pairs: Words, how: LinkOptions, out: Path | None, shards: Shards, device: str) -> None:
+    from regard.api.corpus import align_corpus
 
     if how.text:
         raise ConfigError("--text learns from all pairs at once; leave --on out.")
     files, folder = pair_files(pairs, out)
-    links = Links(how.method, how.threshold, heads, how.join)
-    work = partial(align_corpus, run, files, folder, back=how.back, links=links, where=shards.where(device))
-    watch("aligning", folder, work)
+    work = partial(align_corpus, run, files, folder, back=how.back, where=shards.where(device))
+    watch("aligning", folder, partial(work, how=how.linking(), heads=how.heads()))
 
 
 @dataclass

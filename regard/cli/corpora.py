@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from regard.cli.progress import bar
 from regard.cli.text import check_out, put
-from regard.errors import DataError, counted, unknown
+from regard.errors import DataError, check_known, counted
 
 
 def corpora(
@@ -31,8 +31,7 @@ def corpora(
             put(f"{known:<14} {meaning}")
         put("\nTo train on one: regard train --corpus phrasebook --model bahdanau --preset tiny --out runs/first")
         return
-    if name not in BUILTIN and name not in OTHERS:
-        raise DataError(unknown("built-in corpus", name, [*BUILTIN, *OTHERS]))
+    check_known("built-in corpus", name, [*BUILTIN, *OTHERS], error=DataError)
     prefix = out or name
     check_out(Path(f"{prefix}.txt" if name in OTHERS else f"{prefix}.source"))
     if name in OTHERS:

@@ -51,7 +51,7 @@ def demo(
     if model and entry(model).task != entry(name).task:
         raise ConfigError(f"The demo {task} needs a model of the same task as {name}; {model} is for another.")
     run = out or Path("demo") / corpus
-    experiment, _ = plan(None, model or name, "tiny", settings.split(), run, minutes, corpus=corpus)
+    experiment, _ = plan(run, None, model or name, "tiny", settings.split(), minutes, corpus=corpus)
     with Watcher() as watcher:
         reason = begin(experiment, run, watcher, watcher.stages)
     if reason in BEFORE_THE_END:

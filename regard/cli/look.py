@@ -13,7 +13,7 @@ from typer import Argument, Option
 from regard.cli.options import Beam, OnPicture
 from regard.cli.progress import bar
 from regard.cli.text import check_out, load, put
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, check_known
 
 DEFAULT = "en-fr/bahdanau"  # one attention, which shows alignments best
 OPTIONS = {  # task -> the options of `regard look` that apply to it
@@ -113,8 +113,8 @@ def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:
     from regard.look.table import VIEWS
 
     view = given.get("view")
-    if view is not None and view not in VIEWS:
-        raise ConfigError(unknown("view", view, VIEWS))
+    if view is not None:
+        check_known("view", view, VIEWS)
     for name in given:
         if name not in OPTIONS[task].split():
             raise ConfigError(f"--{name} does not apply to a run of the task {task!r}; leave it out.")

@@ -9,7 +9,7 @@ from typer import Argument, Option
 from regard.cli.options import Run
 from regard.cli.progress import bar
 from regard.cli.text import put
-from regard.errors import ConfigError, counted, unknown
+from regard.errors import ConfigError, check_known, counted
 
 
 def models(
@@ -19,45 +19,58 @@ def models(
 ) -> None:
     """List the models and the trained ones that ship. With a name: the settings of a model, or what a trained one (or a
     run folder) expects, how it was made and how good it is."""
-    from regard.config import describe
-    from regard.models.registry import MODELS, build, entry, installed
+    from regard.training.known import FOLDERS
+
+    trained = name is not None and (Path(name).is_dir() or name in FOLDERS)
+    if paths:
+        put_paths(name, preset, trained)
+    elif name is None:
+        list_models()
+        list_shipped()
+    elif trained:
+        describe_run(name)
+    else:
+        describe_model(name, preset)
+
+
+def put_paths(name: str | None, preset: str, trained: bool) -> None:
+    """The code path of every part of a model, and why."""
+    from regard.api.loading import load
+    from regard.kernels.explain import explain
+    from regard.models.registry import build
     from regard.models.registry import preset as find_preset
+
+    if name is None:
+        raise ConfigError("--paths needs the name of a model or a run folder.")
+    put(str(explain(load(name).model if trained else build(name, find_preset(name, preset)))))
+
+
+def list_models() -> None:
+    """The models that can be trained, with their papers."""
+    from regard.models.registry import MODELS, installed
+
+    for known, found in MODELS.items():
+        put(f"{known:<14} {found.paper:<36} {found.idea}")
+    for known, package in installed().items():
+        if known not in MODELS:
+            put(f"{known:<14} of the package {package}")
+    put("\n`regard models NAME` lists the settings of one.")
+
+
+def describe_model(name: str, preset: str) -> None:
+    """The settings of a model at the size of a preset."""
+    from regard.config import describe
+    from regard.models.registry import MODELS, entry, installed
     from regard.training.experiment import resolve
     from regard.training.known import FOLDERS
 
-    if name is None and paths:
-        raise ConfigError("--paths needs the name of a model or a run folder.")
-    if name is None:
-        for known, found in MODELS.items():
-            put(f"{known:<14} {found.paper:<36} {found.idea}")
-        for known, package in installed().items():
-            if known not in MODELS:
-                put(f"{known:<14} of the package {package}")
-        put("\n`regard models NAME` lists the settings of one.")
-        list_shipped()
-        return
-    trained = Path(name).is_dir() or name in FOLDERS
-    if paths:
-        from regard.api.loading import load
-        from regard.kernels.explain import explain
-
-        put(str(explain(load(name).model if trained else build(name, find_preset(name, preset)))))
-        return
-    if trained:
-        return describe_run(name)
-    if name not in MODELS and name not in installed():
-        raise ConfigError(unknown("model", name, [*MODELS, *installed(), *FOLDERS]))
+    check_known("model", name, [*MODELS, *installed(), *FOLDERS])
     found, chosen = entry(name), resolve({"model": {"name": name, "preset": preset}})
     put(f"{name}: {found.idea} ({found.paper})\npresets: {', '.join(found.presets)}")
     put("vocabularies: training makes them from the corpus, with at most data.vocabulary tokens; their sizes replace "
         "those under [model]\n")  # fmt: skip
-    sections = {
-        f"model (preset {preset})": chosen.model,
-        "train": chosen.train,
-        "data": chosen.data,
-        "decode": chosen.decode,
-    }
-    for title, config in sections.items():
+    sections = {f"model (preset {preset})": chosen.model, "train": chosen.train, "data": chosen.data}
+    for title, config in {**sections, "decode": chosen.decode}.items():
         put(f"[{title}]")
         for key, value, meaning in describe(config):
             put(f"  {key + ' = ' + str(value):<34} {meaning}")

@@ -245,9 +245,7 @@ def _decoding(settings: list[str]) -> dict[str, Any]:
     from regard.config import override
 
     check_settings(settings)
-    tables: dict[str, Any] = {}
-    for one in settings:
-        tables = override(tables, one)
+    tables = override({}, *settings)
     if tables.keys() - {"decode"}:
         raise ConfigError(f"score takes settings decode.key=value; got {' '.join(settings)!r}.")
     return dict(tables.get("decode", {}))

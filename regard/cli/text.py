@@ -80,8 +80,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     """
     from regard.api.exporting import about_run
     from regard.api.loading import read_experiment
-    from regard.data.corpus import open_corpus
-    from regard.data.pairs import note_files
+    from regard.data.corpus import note_files, open_corpus
 
     two = pairs.tsv is None and pairs.tmx is None
     if two and (pairs.source is None or pairs.target is None):
@@ -130,13 +129,14 @@ def check_settings(arguments: Iterable[str]) -> None:
 
 def check_out(path: Path | None, *inputs: str | Path | None) -> None:
     """Refuse a file that cannot be written, or that is also an input, before any work is done."""
-    if path is not None:
-        check_not_input(path, *inputs)
-    if path is not None and path.is_dir():
+    if path is None:
+        return
+    check_not_input(path, *inputs)
+    if path.is_dir():
         raise DataError(f"{path} is a folder; pass the name of a file.")
-    if path is not None and not path.absolute().parent.is_dir():
+    if not path.absolute().parent.is_dir():
         raise DataError(f"There is no folder {path.parent} to write {path.name} into; create it first.")
-    if path is not None and not os.access(path.absolute().parent, os.W_OK):
+    if not os.access(path.absolute().parent, os.W_OK):
         raise DataError(f"The folder {path.parent} cannot be written to; pass another --out.")
 
 

@@ -91,13 +91,13 @@ def train(
     settings += [f'train.start_from="{start_from}"'] if start_from else []
     data = {"source": source, "target": target, "tmx": tmx, "corpus": corpus}
     with bar("choosing settings"):
-        experiment, reasons = plan(config, model, preset, settings, run, minutes, **data)
+        experiment, reasons = plan(run, config, model, preset, settings, minutes, **data)
     for why in reasons:
         typer.echo(why, err=True)
     with Watcher() as watcher:
         reason = begin(experiment, run, watcher, watcher.stages, since if minutes is not None else None)
     if os.environ.get("RANK", "0") != "0":
-        return  # only the first of several ranks hears of the training, and speaks
+        return  # only rank 0 gets the events, and prints
     if reason in BEFORE_THE_END:
         typer.echo(f"Saved. To resume: regard train --out {run}", err=True)
         raise KeyboardInterrupt if reason == "interrupted" else typer.Exit(0)

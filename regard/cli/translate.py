@@ -13,7 +13,7 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import Beam, Device, Engine, Shards, With, add_options, with_on
 from regard.cli.progress import bar
-from regard.cli.text import batches, is_setting, is_text, load, put, put_json
+from regard.cli.text import batches, check_out, is_setting, is_text, load, put, put_json, watch
 from regard.data.files import REPLACED
 from regard.data.settings import Reading
 from regard.errors import ConfigError, DataError, brief, counted
@@ -116,25 +116,19 @@ def translate(
     """
     from regard.config import override, read
 
-    settings: dict[str, Any] = {}
-    for setting in filter(is_setting, arguments):
-        settings = override(settings, setting)
+    settings = override({}, *filter(is_setting, arguments))
     names = [one for one in arguments if not is_setting(one)]
     searching = {"beam": search.beam, "nbest": search.nbest, "temperature": search.temperature}
     options = {"nbest": 1, **add_options(settings.get("decode", {}), **searching)}
     runs: list[str | Path] = [*names[:1], *(search.with_run or [])]
     if shards.on:
-        for section in settings.keys() - {"decode"}:
-            raise ConfigError(f"--on takes settings decode.key=value only; leave {section}.* out.")
         if options.pop("nbest") != 1 or as_json:
             raise ConfigError("--on writes one translation for each line; leave --nbest out, and use --format jsonl.")
-        if runs:
-            words.check(runs, partial(regard.load, runs[0], "cpu", "translate"))
-        given = {name: value for name, value in (options | words.read()).items() if value is not None}
-        given |= {"max_tokens": search.max_tokens, "device": device, "engine": engine, **vars(shards)}
-        given |= {"column": tables.column, "align": tables.align, "format": tables.form}
-        write_corpus(runs, names[1:], out, **given)
-        return
+        for section in settings.keys() - {"decode"}:
+            raise ConfigError(f"--on takes settings decode.key=value only; leave {section}.* out.")
+        options |= {"max_tokens": search.max_tokens, "device": device, "engine": engine, **vars(shards)}
+        options |= {"column": tables.column, "align": tables.align, "format": tables.form}
+        return write_corpus(runs, names[1:], out, words, options)
     if not 1 <= len(names) <= 2 or settings.keys() - {"decode", "data"}:
         raise ConfigError(
             f"translate takes a run, at most one file or sentence, and settings decode.key=value; got "
@@ -152,8 +146,7 @@ def translate(
     if out:
         if text is None or sentence or as_json or options["nbest"] != 1:
             raise ConfigError("--out takes a file, without --json and --nbest: regard translate RUN FILE --out FILE.")
-        write_translated(translator, Path(text), out, options)
-        return
+        return write_translated(translator, Path(text), out, options)
     if text is not None and not sentence:
         check_lines(Path(text), names[0])
     lines = [[text or ""]] if sentence else batches(Path(text) if text else None, reading)
@@ -199,23 +192,26 @@ def check_lines(file: Path, run: str) -> None:
         )
 
 
-def write_corpus(runs: Sequence[str | Path], inputs: list[str], out: Path | None, **options: Any) -> None:
+def write_corpus(
+    runs: Sequence[str | Path], inputs: list[str], out: Path | None, words: Terms, options: dict[str, Any]
+) -> None:
     """Translate files of any size into a folder, and say what became of them."""
     from regard.api.corpus import translate_corpus
-    from regard.cli.text import watch
 
+    if runs:
+        words.check(runs, partial(regard.load, runs[0], "cpu", "translate"))
+    given = {name: value for name, value in (options | words.read()).items() if value is not None}
     if not inputs or out is None:
         raise ConfigError(
             "--on takes files and a folder for the results: regard translate RUN FILES --out DIR --on local."
         )
-    watch("translating", out, partial(translate_corpus, runs, inputs, out, **options))
+    watch("translating", out, partial(translate_corpus, runs, inputs, out, **given))
 
 
 def write_translated(translator: "regard.Translator", file: Path, out: Path, options: dict[str, Any]) -> None:
     """Translate a file into another one, and say what is not right with it."""
     from regard.api.files import translate_file
     from regard.api.passages import NOTES
-    from regard.cli.text import check_out
 
     check_out(out)
     with bar("translating") as progress:

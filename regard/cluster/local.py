@@ -16,7 +16,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
+from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, missing, set_aside, write_results
 from regard.data.files import Progress, usable_cores
 from regard.errors import ConfigError, RegardError, RunError, counted
 
@@ -65,22 +65,22 @@ class LocalWorker:
     pipe: Connection
     shard: Shard | None = None  # None: it is still loading
     rows: int = 0  # of its shard that are done
-    heard: float = 0.0  # when it last said something, on the clock of `time.monotonic`
+    last: float = 0.0  # when its last message came, on the clock of `time.monotonic`
     stuck: bool = False  # whether it was ended because it said nothing
 
 
 def run_local(
-    start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
-    until: float = math.inf, silent: float = math.inf, gpus: Sequence[str] = (),
+    start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None = None, until: float = math.inf,
+    silent: float = math.inf, gpus: Sequence[str] = (),
 ) -> int:  # fmt: skip
-    """Work on `shards` with `workers` processes; returns how many were set aside after failing three times.
+    """Make what is missing with `workers` processes; returns how many shards were set aside after failing three times.
 
     Each worker sees one of the `gpus`, in turn, or what this process sees where there are none.
     At the time `until`, on the clock of `time.monotonic`, the workers are stopped and the rest is left undone. A worker
     that says nothing of its shard for `silent` seconds hangs: it is ended and replaced, and its shard has failed.
     """
     sharing = math.ceil(workers / len(gpus)) if gpus else 1
-    pool = Pool(partial(_begin, start, plan, out, gpus, sharing), out, shards, workers, silent)
+    pool = Pool(partial(_begin, start, plan, out, gpus, sharing), out, missing(plan, out), workers, silent)
     try:
         while pool.waiting or pool.working:
             now = time.monotonic()
@@ -128,15 +128,15 @@ class Pool:
     def end_stuck(self, now: float) -> float:
         """Kill the workers that said nothing for too long; returns when the next of them is due."""
         for worker in self.workers.values():
-            if worker.shard and now - worker.heard >= self.silent and not worker.stuck:
+            if worker.shard and now - worker.last >= self.silent and not worker.stuck:
                 worker.stuck = True
                 worker.process.kill()
         working = (one for one in self.workers.values() if one.shard and not one.stuck)
-        return min((one.heard + self.silent for one in working), default=math.inf)
+        return min((one.last + self.silent for one in working), default=math.inf)
 
     def receive(self, worker: LocalWorker) -> None:
         """Take in what a worker says, or that it died, and give it the next shard."""
-        worker.heard = time.monotonic()
+        worker.last = time.monotonic()
         try:
             said, value = worker.pipe.recv()
         except (EOFError, OSError):

@@ -99,7 +99,7 @@ class Head:
                 self.events.append(Noticed(self.step, LOST))
         return 0 if self.refusal else max(1, self.starts)
 
-    def tell(self, events: Sequence[Event | Stage]) -> bool:
+    def report(self, events: Sequence[Event | Stage]) -> bool:
         """Rank 0 reports; returns whether to stop."""
         self.step = next((event.step for event in reversed(events) if isinstance(event, Stepped)), self.step)
         self.events.extend(events)
@@ -109,8 +109,8 @@ class Head:
         """A rank cannot work, and would not if it were started again."""
         self.refusal = self.refusal or error
 
-    def hear(self, stop: bool) -> tuple[list[Event | Stage], RegardError | None]:
-        """The driver asks what there is to report."""
+    def poll(self, stop: bool) -> tuple[list[Event | Stage], RegardError | None]:
+        """What there is to report, for the driver; `stop` says whether the ranks shall stop."""
         self.stop = stop
         return [self.events.popleft() for _ in range(len(self.events))], self.refusal
 
@@ -135,7 +135,7 @@ class Reporter:
         """Send what has not been sent, after what was sent before it: the actor's threads know no order."""
         if self.answer is not None:
             self.ray.wait([self.answer])
-        self.answer, self.waiting = self.head.tell.remote(self.waiting), []
+        self.answer, self.waiting = self.head.report.remote(self.waiting), []
 
     def stages(self, name: str, done: int, total: int | None) -> None:
         self(Stage(name, done, total))
@@ -222,8 +222,8 @@ def follow(ray: Any, head: Any, fit: Any, observe: Observe | None, stages: Stage
         with stop.listening():
             while not done:
                 done, _ = ray.wait([fit], timeout=EVERY)
-                heard, refusal = ray.get(head.hear.remote(stop.requested))
-                for event in heard:
+                reported, refusal = ray.get(head.poll.remote(stop.requested))
+                for event in reported:
                     if isinstance(event, Stage):
                         if stages:
                             stages(*event)

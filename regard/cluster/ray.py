@@ -3,11 +3,10 @@
 import os
 import re
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, set_aside, write_results
+from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, missing, set_aside, write_results
 from regard.data.files import Progress
 from regard.errors import ConfigError, RegardError, RunError, brief, need
 
@@ -15,7 +14,7 @@ SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # a frame of HTTP/2 without conte
 
 
 class Actor:
-    """One worker of the pool. A shard that fails three times is set aside; the actor lives on."""
+    """One worker of the pool. A shard that fails three times is set aside; the actor stays."""
 
     def __init__(self, start: Start, plan: Plan, out: Path) -> None:
         self.read, self.plan, self.out, self.broken = ShardReader(plan), plan, out, ""
@@ -54,7 +53,7 @@ def _check_reachable(address: str | None) -> None:
     if not found:
         raise ConfigError(f"The address of a Ray cluster is host:port, ray://host:port or auto; got {address!r}.")
     with socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=10) as stream:
-        if os.environ.get("RAY_USE_TLS", "0") == "0":  # Ray speaks gRPC, and so HTTP/2: both sides begin with settings
+        if os.environ.get("RAY_USE_TLS", "0") == "0":  # gRPC is HTTP/2: both sides begin with settings
             stream.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS)
             if stream.makefile("rb").read(len(SETTINGS))[3:4] != SETTINGS[3:4]:
                 raise ConnectionError("another program answers there")
@@ -81,14 +80,14 @@ def connect(address: str | None) -> Any:
 
 
 def run_ray(
-    start: Start, plan: Plan, out: Path, shards: Sequence[Shard], workers: int, progress: Progress | None = None,
-    address: str | None = None, gpus: float = 0,
+    start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None = None, address: str | None = None,
+    gpus: float = 0,
 ) -> int:  # fmt: skip
-    """Work on `shards` with a pool of `workers` actors; returns how many were set aside after failing three times.
+    """Make what is missing with a pool of `workers` actors; returns how many shards were set aside.
 
     `out` and the inputs must be on storage that all nodes share. `gpus` is the part of a GPU that an actor takes.
     """
-    ray = connect(address)
+    shards, ray = missing(plan, out), connect(address)
     ray.data.DataContext.get_current().enable_progress_bars = False
     rows = ray.data.from_items([shard._asdict() for shard in shards], override_num_blocks=len(shards))
     results = rows.map_batches(

@@ -37,8 +37,8 @@ from regard.data.files import (
 )
 from regard.errors import ConfigError, DataError, RunError, check_known, need
 
-Tell = Callable[[int], None]  # called with the number of rows that were just done
-Work = Callable[[Sequence[str], Tell], Iterable[dict[str, Any]]]  # the rows of a shard -> one result for each
+Count = Callable[[int], None]  # called with the number of rows that were just done
+Work = Callable[[Sequence[str], Count], Iterable[dict[str, Any]]]  # the rows of a shard -> one result for each
 # Called once in every worker: loads what the work needs; pickled, since it crosses processes.
 Start = Callable[[], Work]
 

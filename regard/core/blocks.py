@@ -33,5 +33,5 @@ def word_numbers(places: Tensor, size: int) -> Tensor:
 
 
 def _or_last(places: Tensor, size: int) -> Tensor:
-    """[B T]; what is nowhere goes to a last place, which is dropped. No device is asked."""
+    """[B T]; what is nowhere goes to a last place, which is dropped. Nothing is read from the device."""
     return torch.where(places < 0, size, places).flatten().long()

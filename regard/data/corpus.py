@@ -1,18 +1,23 @@
-"""Sentence pairs from parallel files, TSV, TMX or memory."""
+"""Sentence pairs from parallel files, TSV, TMX or memory, with the links between their words where they are known."""
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import NamedTuple
 
 from regard.data.builtin import Example
+from regard.data.builtin.registry import find_builtin
 from regard.data.encoding import Corpus
-from regard.data.files import Digests, check_file, read_files
-from regard.data.pharaoh import Link
+from regard.data.files import Digests, bare_name, check_file, language_of, read_files, read_lines
+from regard.data.formats.document import format_of, is_bilingual
+from regard.data.pharaoh import Alignment, Link, parse_pharaoh
 from regard.data.settings import READING, DataConfig, Reading, as_files
-from regard.data.tmx import choose_languages, find_tag, list_languages, read_units
-from regard.errors import DataError, counted
+from regard.data.tmx import are_varieties, choose_languages, find_tag, list_languages, plain_tag, read_units
+from regard.errors import ConfigError, DataError, counted
 
 Files = tuple[str, ...]
+GOLD = "gold"  # the links that come with a built-in corpus
+SIDES = ("source", "target")
 
 
 class Pair(NamedTuple):
@@ -120,3 +125,89 @@ def open_corpus(config: DataConfig, prefix: str = "") -> Corpus[Pair] | None:
         there, missing = names if source else names[::-1]
         raise DataError(f"Only {there} is given; a parallel corpus needs {missing} too.")
     return parallel_files(source, target, config) if source else None
+
+
+def find_corpus(config: DataConfig) -> Corpus[Pair]:
+    """The training corpus that the settings name."""
+    paired, tsv, tmx = as_files(config.source) + as_files(config.target), as_files(config.tsv), as_files(config.tmx)
+    if config.corpus and (paired or tsv or tmx):
+        raise ConfigError("Both data.corpus and files are given; give one of the two.")
+    if config.corpus:
+        made = find_builtin(config.corpus)
+        return pairs_in_memory(made.generate(config.size, config.seed, config.min_words, config.max_words))
+    for kind, others in (("tsv", paired), ("tmx", paired + tsv)):
+        if any(bare_name(path).lower().endswith(f".{kind}") for path in others):
+            raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
+    if both := next(filter(is_bilingual, paired + tsv), None):
+        raise ConfigError(f"{both} holds both sides of a corpus, and markup: give it as a memory, data.tmx, alone.")
+    for path in paired + tsv:
+        found = format_of(path)
+        if found is not None and found.markup:
+            raise ConfigError(f"{path} is {found.name}, with markup: give plain text, one sentence per line.")
+    corpus = open_corpus(config)
+    if corpus is None:
+        raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, data.tmx, or data.corpus.")
+    return corpus
+
+
+def every_nth(corpus: Corpus[Pair], number: int) -> Corpus[Pair]:
+    """The corpus with every Nth pair; the others are empty and say why."""
+
+    def read(digests: Digests) -> Iterator[Pair]:
+        for pair in corpus.read(digests):
+            yield pair if (pair.line - 1) % number == 0 else Pair(pair.line, "", "", "data.every")
+
+    return Corpus(read, corpus.files, [*corpus.parts, f"every {number}"], corpus.place)
+
+
+def with_links(corpus: Corpus[Pair], files: tuple[str, ...], reading: Reading = READING) -> Corpus[Pair]:
+    """The pairs of a corpus with the links of files, line n of which belongs to pair n."""
+    for path in files:
+        if path == GOLD and not Path(path).exists():
+            raise ConfigError("data.alignment = 'gold' needs a built-in corpus; name a file of links i-j instead.")
+        if not Path(path).exists():
+            raise DataError(f"There is no alignment file {path}; check data.alignment.")
+
+    def read(digests: Digests) -> Iterator[Pair]:
+        lines = ((path, *line) for path in files for line in enumerate(read_lines(path, reading), 1))
+        both = zip_longest(corpus.read(digests), lines)
+        for count, (pair, line) in enumerate(both):
+            if pair is None or line is None:
+                longer = count + 1 + sum(1 for _ in both)
+                counts = (longer, count) if pair is None else (count, longer)
+                raise DataError(
+                    f"The alignment {', '.join(files)} has {counts[0]} lines and the corpus {counts[1]} pairs; line n "
+                    f"must hold the links of pair n, an empty line where there are none."
+                )
+            where = f"{line[0]}, line {line[1]},"
+            yield pair._replace(links=tuple(sorted(_inside(pair, parse_pharaoh(line[2], where), where))))
+
+    return Corpus(read, corpus.files, corpus.parts, corpus.place)
+
+
+def _inside(pair: Pair, links: Alignment, where: str) -> Alignment:
+    """The links, which must be between words that a pair has."""
+    sizes = len(pair.source.split()), len(pair.target.split())
+    for link in sorted(links) if all(sizes) else ():
+        if link[0] >= sizes[0] or link[1] >= sizes[1]:
+            raise DataError(
+                f"{where} links words {link[0]}-{link[1]}, but its pair has {counted(sizes[0], 'source word')} "
+                f"and {counted(sizes[1], 'target word')}, counted from 0; is it the alignment of another corpus?"
+            )
+    return links
+
+
+def note_files(config: DataConfig) -> list[str]:
+    """A note where a file is both source and target, or where its name ends with the code of the other language."""
+    if both := set(as_files(config.source)) & set(as_files(config.target)):
+        return [f"{min(both)} is both source and target. Check the names of the files."]
+    languages = [plain_tag(getattr(config, f"{side}_language")) for side in SIDES]
+    odd = []
+    for side, wanted, other in zip(SIDES, languages, reversed(languages), strict=True):
+        for path in as_files(getattr(config, side)) + as_files(getattr(config, f"dev_{side}")):
+            named = language_of(path)
+            if named and wanted and other and are_varieties(named, other) and not are_varieties(named, wanted):
+                odd.append(f"{path} is a {side} file, but the {side} language is {wanted}")
+                break
+    note = f"file names contradict the languages: {'; '.join(odd)}. Check that source and target are not swapped."
+    return [note] if odd else []

@@ -14,17 +14,24 @@ _EARLY = 300  # merges: those of a tokenised text begin with " ," and " ."
 
 def expectations(data: DataConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     """What is known from the settings of the corpus and the source vocabulary, as plain values for a manifest."""
-    made = find_builtin(data.corpus) if data.corpus else None
+    source, target = languages_of(data)
     files = [name for part in (data.source, data.tsv, data.tmx) for name in as_files(part)]
     return {
-        "source_language": data.source_language or (made.source_language if made else ""),
-        "target_language": data.target_language or (made.target_language if made else ""),
+        "source_language": source,
+        "target_language": target,
         "case": "lower" if knows_no_capitals(vocabulary) else "any",
         "text": "tokenised" if is_tokenised(vocabulary) else "raw",
         "form": vocabulary.form,
         "longest": data.max_length,
         "corpus": data.corpus or ", ".join(PurePath(name).name for name in files),
     }
+
+
+def languages_of(data: DataConfig) -> tuple[str, str]:
+    """The codes of the source and the target language: as the settings say, or those of the built-in corpus."""
+    made = find_builtin(data.corpus) if data.corpus else None
+    source, target = (made.source_language, made.target_language) if made else ("", "")
+    return data.source_language or source, data.target_language or target
 
 
 def knows_no_capitals(vocabulary: Vocabulary) -> bool:

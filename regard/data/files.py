@@ -46,6 +46,7 @@ except ImportError:  # before Python 3.14
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, *([zstd.ZstdError] if zstd else []))
 BOM = b"\xef\xbb\xbf"
 REPLACED = "\ufffd"  # what bytes that are not UTF-8 become
+SMALL = 256 << 20  # bytes of the largest file that is read as a whole
 _BLOCK = 1 << 16  # bytes read at once
 _TOGETHER, _AHEAD = 4, 512  # of several files: how many are unpacked at the same time, and how many blocks ahead
 _OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (
@@ -394,15 +395,15 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def read_small(path: Path, most: int = 256 << 20) -> bytes:
-    """All bytes of a file of at most `most`; OSError for one that is larger, and for a pipe or a device, which may
+def read_small(path: Path) -> bytes:
+    """All bytes of a file of at most `SMALL`; OSError for one that is larger, and for a pipe or a device, which may
     never end. The files of a run that someone else made are read with it."""
     if path.exists() and not path.is_file():
         raise OSError(f"{path.name} is not a regular file")
     with open(path, "rb") as stream:
-        content = stream.read(min(most, os.fstat(stream.fileno()).st_size) + 1)  # room for `most` is never taken
-    if len(content) > most:
-        raise OSError(f"{path.name} has more than {most >> 20} MiB")
+        content = stream.read(min(SMALL, os.fstat(stream.fileno()).st_size) + 1)  # no room for `SMALL` is taken
+    if len(content) > SMALL:
+        raise OSError(f"{path.name} has more than {SMALL >> 20} MiB")
     return content
 
 

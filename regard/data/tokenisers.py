@@ -46,7 +46,7 @@ def tokenisers(folder: Path, names: Sequence[str]) -> Iterator[Tokenise]:
             except Empty:
                 process = _start(folder, names)
                 stack.callback(_end, process)
-            column = _ask(process, which, texts)
+            column = _request(process, which, texts)
             idle.put(process)
             return column
 
@@ -70,7 +70,7 @@ def _end(process: Process) -> None:
     process.wait()
 
 
-def _ask(process: Process, which: int, texts: Sequence[str]) -> Column:
+def _request(process: Process, which: int, texts: Sequence[str]) -> Column:
     requests, replies = cast(BinaryIO, process.stdin), cast(BinaryIO, process.stdout)
     content = "".join(texts).encode("utf-8", "surrogatepass")
     try:

@@ -180,7 +180,7 @@ def decode_many(
     *,
     batch_tokens: int = 4096,
     weigher: Weigher | None = None,
-    tell: Progress | None = None,
+    progress: Progress | None = None,
     demands: Demands = NOTHING,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each row of source ids (without END), the row's place kept.
@@ -191,7 +191,7 @@ def decode_many(
     """
     found: list[list[Hypothesis]] = [[] for _ in rows]
     copies = config.nbest if config.temperature else config.beam
-    for some in reporting(by_length(rows, batch_tokens // copies), tell, len(rows), len):
+    for some in reporting(by_length(rows, batch_tokens // copies), progress, len(rows), len):
         source, lengths = pad([[*rows[row], END] for row in some])
         source, lengths = source.to(device), lengths.to(device)
         weigh = weigher(source, lengths) if weigher and config.coverage_penalty else None

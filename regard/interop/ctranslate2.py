@@ -53,7 +53,7 @@ class Engine(NamedTuple):
         config: DecodeConfig,
         *,
         prefixes: Sequence[Sequence[int]] | None = None,
-        tell: Progress | None = None,
+        progress: Progress | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each row of source ids (without END), as `decode_many` gives them.
@@ -70,7 +70,7 @@ class Engine(NamedTuple):
                 f"This engine reads at most {self.longest - 1} tokens; got {longest}. Split the text, or use --engine "
                 f"regard."
             )
-        for some in reporting(by_length(rows, BATCH_TOKENS // config.beam), tell, len(rows), len):
+        for some in reporting(by_length(rows, BATCH_TOKENS // config.beam), progress, len(rows), len):
             begins = None if prefixes is None else [prefixes[row] for row in some]
             stopped = stop is not None and stop()
             results = [] if stopped else self._batch([rows[row] for row in some], config, begins)

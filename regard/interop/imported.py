@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from regard.models.registry import build
 from regard.training.experiment import resolve
 from regard.training.runs import pack, write_folder
 from regard.training.small import check_new
-from regard.training.weights import Unfilled, check_shapes, set_weights, weightless, weights_of
+from regard.training.weights import build_filled, weights_of
 
 LONGEST = 1024  # positions of a table of sinusoids
 MOST_NUMBERS = 1 << 24  # in such a table, which no file holds: its size is that of the settings alone
@@ -101,11 +102,8 @@ def write_run(imported: Imported, out: Path) -> int:
     experiment = resolve({"model": settings, "data": data, "decode": imported.decode})
     where, shapes = str(imported.origin["from"]), {name: weight.shape for name, weight in imported.weights.items()}
     try:
-        with weightless(shapes, where):  # sizes that do not fit are refused before anything of them is allocated
-            check_shapes(build("transformer", experiment.model), shapes, where)
-        with Unfilled():
-            model = build("transformer", experiment.model)
-        set_weights(model, imported.weights, where)
+        make = partial(build, "transformer", experiment.model)
+        model = build_filled(make, shapes, lambda: imported.weights, where)
     except RegardError as error:
         raise DataError(f"This model cannot be imported; its parts do not fit together. {error}") from None
     weights = weights_of(model)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.core.nested import leaves, map_nested
 from regard.data.files import fill_folder, write_atomically
 from regard.errors import ConfigError, RunError
 from regard.kernels.recur import by_scan
@@ -44,7 +45,7 @@ class Encoder(nn.Module):
         self.model = model
 
     def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        return tuple(tensor for _, tensor in parts_of(self.model.start(self.model.encode(source, lengths))))
+        return tuple(leaves(self.model.start(self.model.encode(source, lengths))))
 
 
 class Step(nn.Module):
@@ -55,14 +56,15 @@ class Step(nn.Module):
         self.model, self.state, self.attention = model, state, attention
 
     def forward(self, token: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        parts = iter(state)
         with record(self.model, [self.attention]) as seen:
-            logits, after = self.model.step(token, put_parts(self.state, iter(state)))
+            logits, after = self.model.step(token, map_nested(self.state, lambda _: next(parts)))
         if self.attention in seen:
             weights = seen[self.attention].weights  # [B, (H), 1, S]
             weights = (weights if weights.dim() == 4 else weights[:, None])[:, :, 0]
         else:  # Sutskever reads its one vector before the first step
             weights = torch.ones_like(logits[:, None, :1])
-        return logits, weights, *(tensor for _, tensor in parts_of(after))
+        return logits, weights, *leaves(after)
 
 
 def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention: str) -> int:
@@ -95,7 +97,7 @@ def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention:
                 )
             _write(
                 Step(model, state, attention),
-                (token, tuple(tensor.contiguous() for _, tensor in parts_of(state))),
+                (token, tuple(tensor.contiguous() for tensor in leaves(state))),
                 (
                     {0: "batch"},
                     tuple({at: kind for at, kind in enumerate(part.shape) if isinstance(kind, str)} for part in parts),
@@ -122,16 +124,6 @@ def parts_of(state: Any, name: str = "") -> list[tuple[str, Tensor]]:
     names = getattr(state, "_fields", range(len(state)))
     inner = zip(names, state, strict=True)
     return [found for each, part in inner for found in parts_of(part, f"{name}.{each}" if name else str(each))]
-
-
-def put_parts(state: Any, parts: Iterator[Tensor]) -> Any:
-    """The same state with other tensors."""
-    if isinstance(state, Tensor):
-        return next(parts)
-    if not isinstance(state, tuple):
-        return state
-    inner = [put_parts(part, parts) for part in state]
-    return type(state)(*inner) if hasattr(state, "_fields") else tuple(inner)
 
 
 def _parts(model: Any) -> list[Part]:

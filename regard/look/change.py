@@ -34,12 +34,12 @@ class Change:
         name: str | None = getattr(self, "name", None)
         return name
 
-    def score(self, scores: Tensor, first: int) -> Tensor:
-        """Other scores [B, (H), T, S] whose first row is row `first` of the sentence."""
+    def score(self, scores: Tensor) -> Tensor:
+        """Other scores [B, (H), T, S]."""
         return scores
 
     def weigh(self, weights: Tensor, first: int) -> Tensor:
-        """Other weights [B, (H), T, S]; the context follows from them."""
+        """Other weights [B, (H), T, S], whose first row is row `first` of the sentence. The context follows."""
         return weights
 
     def describe(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Mask(Change):
     name: str | None = None
     word: str = ""
 
-    def score(self, scores: Tensor, first: int) -> Tensor:
+    def score(self, scores: Tensor) -> Tensor:
         _check_slot(self.position, scores.shape[-1])
         hidden = torch.arange(scores.shape[-1], device=scores.device) == self.position  # [S]
         return scores.masked_fill(hidden, float("-inf"))
@@ -93,7 +93,7 @@ class Temperature(Change):
         if not 0 < self.value < float("inf"):
             raise ConfigError(f"A temperature must be above zero and finite; got {self.value}.")
 
-    def score(self, scores: Tensor, first: int) -> Tensor:
+    def score(self, scores: Tensor) -> Tensor:
         return scores / self.value
 
     def describe(self) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class _Active:
         assert look.weights is not None
         scores, weights = look.scores, look.weights
         for change in self.changes:
-            scores = change.score(scores, self.first)
+            scores = change.score(scores)
         if scores is not look.scores:
             weights = module.normaliser(centre, named.get("previous"))(scores, memory.mask)
         for change in self.changes:

@@ -26,7 +26,7 @@ Array = NDArray[np.floating[Any]]
 
 
 def entropy(weights: Array) -> Array:
-    """-sum_s w_ts ln w_ts for each row, in nats: 0 for one place, ln S for all alike. [..., T, S] -> [..., T]"""
+    """-sum_s w_ts ln w_ts for each row, in nats: 0 for one place, ln S for equal weights. [..., T, S] -> [..., T]"""
     weights = np.asarray(weights, dtype=np.float64)
     logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
     return -(weights * logs).sum(-1)
@@ -248,7 +248,7 @@ class Reach:
 
     Distance 0 is the word just read (a Transformer sees it), distance 1 the one before. `words` are the word ids read,
     with the mean weight that they get where they can be seen, times the number of places that can be attended to: 1 is
-    what looking at all alike would give. `times` says how often each could be seen: a mean of few is no finding.
+    what uniform attention would give. `times` says how often each could be seen: a mean of few is no finding.
     """
 
     name: str

@@ -11,13 +11,15 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from regard.errors import ConfigError, check_known, unknown
+from regard.errors import check_known
 from regard.look import html, trace_file
 from regard.look.draw import terminal
 from regard.look.record import cross_attentions, self_attentions
 from regard.look.table import CAPTION_VIEWS, PAGE, TERMINAL, VIEWS, Show, chosen
 from regard.look.tokens import Side, Token, as_side
 from regard.look.trace_data import Attended, Contents, as_array
+
+FROM_ARRAYS = ("beam", "image", "kind", "model", "normalise", "query", "score", "shift")  # settings of `from_arrays`
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,19 +85,12 @@ class Trace(Contents):
         `Token`s; a mapping gives module names their weights. `settings` are those of `Attended` (kind, query, shift,
         score, normalise) for every module, and `model`, `beam`, `image` of the trace.
         """
+        for name in sorted(settings):
+            check_known("setting", name, FROM_ARRAYS, " of from_arrays")
         whole = {key: settings.pop(key) for key in ("model", "beam", "image") if key in settings}
-        known = {"kind", "query", "shift", "score", "normalise"}
-        strange = sorted(set(settings) - known)
-        if strange:
-            raise ConfigError(
-                unknown("setting", strange[0], sorted(known | {"model", "beam", "image"}), " of from_arrays")
-            )
         named, named_scores = _named(weights), _named(scores) if scores is not None else {}
         for name in named_scores:
-            if name not in named:
-                raise ConfigError(
-                    f"The scores of '{name}' have no weights. {unknown('module', name, named, ' with weights')}"
-                )
+            check_known("module", name, named, " with weights for the scores of that name")
         attention = {
             name: Attended(name, array, layer=layer, scores=named_scores.get(name), **settings)
             for layer, (name, array) in enumerate(named.items())

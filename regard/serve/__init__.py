@@ -13,7 +13,7 @@ stored          files and glossaries that clients leave for a while
 state           the models side by side, and how work is handed to one
 queue, worker   tickets and batches; the process of a model seen from the server
 model_process   the process of a model seen from inside, with
-models, examples, captions, changes, inside, live     what models do there; only these use torch
+models, examples, captions, changes, inside     what models do there; only these use torch
 page/           plain ES modules, no build step
 """
 

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import mimetypes
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -155,15 +154,7 @@ def build(state: ServerState) -> Guard:
         exception_handlers=dict.fromkeys((HTTPException, RefusedError, Exception), _explain),
     )
     app.router.redirect_slashes = False
-    paths = frozenset([*ENDPOINTS, "/", "/docs"])
-    return Guard(app, state.access, state.limits, state.metrics, paths, partial(refuse_early, state), state.turns)
-
-
-def refuse_early(state: ServerState, path: str, client: str | None, coming: int) -> RefusedError | None:
-    """Why no model has room for a POST to a path, after `coming` others, as far as it is known whose request it is."""
-    kind = QUEUED.get(path)
-    # Where there are tokens the body may hold one.
-    return state.refusal(kind, None if state.access.tokens else client, coming) if kind is not None else None
+    return Guard(app, state, frozenset([*ENDPOINTS, "/", "/docs"]), QUEUED)
 
 
 async def _explain(request: Request, error: Exception) -> Response:

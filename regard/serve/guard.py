@@ -4,8 +4,7 @@ import asyncio
 import logging
 import re
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -16,9 +15,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from regard.serve.access import OPEN_FOLDER, Access
-from regard.serve.limits import FAULT, SHUTTING_DOWN, Limits, RefusedError
-from regard.serve.metrics import Metrics
+from regard.serve.access import OPEN_FOLDER
+from regard.serve.limits import FAULT, SHUTTING_DOWN, RefusedError
+from regard.serve.state import ServerState
 
 log = logging.getLogger("regard.serve")
 
@@ -39,7 +38,6 @@ SAFE = {
     b"cross-origin-resource-policy": b"same-origin",
     b"permissions-policy": b"camera=(), geolocation=(), microphone=()",
 }
-EACH = 4  # a millisecond or less each
 
 
 def refusal_response(path: str, refusal: RefusedError) -> JSONResponse:
@@ -74,65 +72,23 @@ def written(answer: JSONResponse) -> bytes:
     return header_lines(answer.raw_headers) + b"\r\n" + bytes(answer.body)
 
 
-class Turns:
-    """Runs what it is given in order, a few in each turn of the event loop. Used in the thread of the loop alone.
-
-    A batch of a model ends with many answers at once, and its clients send as many requests. Handled in one turn, they
-    would hold everything else for tens of milliseconds; with a few of them in a turn, a refusal waits for those alone.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: deque[Callable[[], object]] = deque()
-        self._due = False  # whether the next turn is one
-
-    def add(self, work: Callable[[], object]) -> None:
-        """Let `work` run when it is its turn."""
-        self._waiting.append(work)
-        if not self._due:
-            self._due = True
-            asyncio.get_running_loop().call_soon(self._next)
-
-    def _next(self) -> None:
-        loop = asyncio.get_running_loop()
-        for _ in range(min(EACH, len(self._waiting))):
-            loop.call_soon(self._waiting.popleft())
-        self._due = bool(self._waiting)
-        if self._due:
-            loop.call_soon(self._next)
-
-    async def take(self) -> None:
-        """Wait for a turn."""
-        turn = asyncio.Event()
-        self.add(turn.set)
-        await turn.wait()
-
-
 class Guard:
     """The outermost layer: checks each request, gives it its deadline, adds the headers of every answer, counts."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        access: Access,
-        limits: Limits,
-        metrics: Metrics,
-        paths: frozenset[str],
-        refuse_early: Callable[[str, str | None, int], RefusedError | None],
-        turns: Turns,
-    ) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState, paths: Collection[str], queued: Mapping[str, str]) -> None:
+        self.state, self.access, self.limits, self.metrics = state, state.access, state.limits, state.metrics
         self.app = CORSMiddleware(
             app,
-            allow_origins=tuple(access.origins),
+            allow_origins=tuple(self.access.origins),
             allow_methods=("GET", "POST"),
             allow_headers=("Authorization", "Content-Type"),
             expose_headers=("Authorization",),
             max_age=1728000,
         )
-        self.access, self.limits, self.metrics = access, limits, metrics
         self.paths = paths  # the names that metrics may show; all others are "other"
+        self.queued = queued  # path -> the kind of model whose queue a POST to it needs
         self.tasks: set[asyncio.Task[Any] | None] = set()  # of the requests that have no whole answer yet
         self.stopping = self.ending = False
-        self.refuse_early, self.turns = refuse_early, turns
         self.coming = 0  # requests that were let through and have not reached a queue yet
         self._written: dict[tuple[str, int, str], tuple[bytes, tuple[Counter, ...]]] = {}  # refusals and their counters
 
@@ -202,8 +158,10 @@ class Guard:
         if not len(headers) == len(lines) <= self.limits.headers or not _SPECIAL.isdisjoint(headers):
             return None
         path = head[1].decode()
-        # Behind a proxy the address is that of the proxy.
-        refusal = self.refuse_early(path, None if b"x-forwarded-for" in headers else client, self.coming)
+        # Behind a proxy the address is that of the proxy, and where there are tokens the body may hold one.
+        known = None if b"x-forwarded-for" in headers or self.access.tokens else client
+        kind = self.queued.get(path)
+        refusal = self.state.refusal(kind, known, self.coming) if kind is not None else None
         length, connection = headers.get(b"content-length", b"0"), headers.get(b"connection", b"keep-alive").lower()
         if refusal is None or not _LENGTH.fullmatch(length) or connection not in (b"close", b"keep-alive"):
             return None

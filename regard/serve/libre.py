@@ -1,6 +1,6 @@
 """LibreTranslate's endpoints, for texts and files: the contract of many editors, content systems and client libraries.
 
-A translated file waits in memory, under a name that nobody can guess, until it is read or makes room for others.
+A translated file waits in memory, under a name that cannot be guessed, until it is read or makes room for others.
 """
 
 import asyncio

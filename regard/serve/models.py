@@ -20,6 +20,7 @@ from regard.api.translator import Translator
 from regard.data.builtin import Example
 from regard.data.expects import expectations
 from regard.data.pharaoh import Gold
+from regard.decode.beam import SearchStep
 from regard.errors import DataError
 from regard.look import html
 from regard.look.change import change
@@ -32,7 +33,6 @@ from regard.serve import examples, languages
 from regard.serve.changes import parse
 from regard.serve.inside import TOGETHER, explain, follow_path, output, watch, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
-from regard.serve.live import follow
 from regard.serve.queue import Options, TraceRequest, Written
 from regard.symbols import END, UNKNOWN
 
@@ -140,7 +140,8 @@ class TranslationModel(ServedModel):
         The result is how many were translated.
         """
         for place, text in enumerate(texts):
-            found = follow(self._twin, text, lambda part, place=place: emit((place, part)), stop)  # type: ignore[misc]
+            live = Live(self._twin.target_vocabulary.decode, lambda part, place=place: emit((place, part)))  # type: ignore[misc]
+            found = self._twin.translate(text, observe=live, stop=stop)
             if stop():
                 raise StoppedError
             emit((place, _written(found, 0)))
@@ -355,6 +356,33 @@ class TranslationModel(ServedModel):
         vocabulary = self.translator.target_vocabulary
         piece = vocabulary.pieces([index])[0]
         return {"piece": piece, "text": vocabulary.decode([index]) or piece, "special": index <= END}
+
+
+class Live:
+    """The best translation so far of one sentence, from the steps of its search."""
+
+    def __init__(self, decode: Callable[[list[int]], str], emit: Callable[[str], None]) -> None:
+        self.decode, self.emit = decode, emit
+        self._beams: dict[int, list[int]] = {}  # slot -> tokens
+        self._ended = float("-inf")  # the best score of a finished translation
+        self._said = ""
+
+    def __call__(self, step: SearchStep) -> None:
+        """Take in a step. The rows of a sentence that was cut at clauses are not followed."""
+        if len(step.sentences) != 1:
+            return
+        before: dict[int, list[int]] = {0: []} if step.number == 1 else self._beams
+        parents, tokens, slots, scores = (part[0].tolist() for part in (step.parent, step.token, step.slot, step.score))
+        kept = [place for place, slot in enumerate(slots) if slot >= 0]
+        self._beams = {slots[one]: [*before.get(parents[one], []), tokens[one]] for one in kept}
+        ended = [score for score, over in zip(scores, step.ended[0].tolist(), strict=True) if over]
+        self._ended = max([self._ended, *ended])
+        if not kept or scores[kept[0]] < self._ended:
+            return
+        text = self.decode(self._beams[slots[kept[0]]])  # candidates come with the best first
+        if text and text != self._said:
+            self._said = text
+            self.emit(text)
 
 
 def _reads(name: str | None) -> bool:

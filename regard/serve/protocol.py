@@ -115,7 +115,7 @@ class Protocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._starting = cycle
         self._count_coming()
-        self.guard.turns.add(lambda: self._start_in_turn(cycle, app))
+        self.guard.state.turns.add(lambda: self._start_in_turn(cycle, app))
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

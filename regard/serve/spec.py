@@ -161,15 +161,8 @@ def _own(limits: Limits, model: Schema) -> Schema:
         "layers": _schema("[whole]: only the attention of these layers, from 0", minItems=1),
         "heads": _schema("[whole]: only these heads, from 0", minItems=1),
     }
-    body, step = (
-        {**look, **part},
-        {
-            **look,
-            "t": "whole",
-            "name": "text: attention module; in the encoder, t is a word of the source",
-            "head": "whole",
-        },
-    )
+    module = "text: attention module; in the encoder, t is a word of the source"
+    body, step = {**look, **part}, {**look, "t": "whole", "name": module, "head": "whole"}
     trace = "object: a trace, as regard.look.Trace reads and writes it"
     most = _schema("whole", minimum=1, maximum=50)
     ask = {"model": model, "text!": text, "prefix!": pieces, "most": most}

@@ -5,6 +5,7 @@ import gzip
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +19,6 @@ from regard.data.files import usable_cores
 from regard.serve import languages
 from regard.serve.access import Access, AccessToken
 from regard.serve.fields import SMALL, Fields, aside
-from regard.serve.guard import Turns
 from regard.serve.limits import Limits, RefusedError, StoppedError, busy
 from regard.serve.metrics import Metrics
 from regard.serve.model_process import GZIP
@@ -28,6 +28,7 @@ from regard.serve.worker import DiedError, Worker
 from regard.training.known import FOLDERS
 
 _SLICE = 1 << 16  # bytes of an answer that are sent at once
+EACH = 4  # pieces of work in a turn of the event loop, each a millisecond or less
 
 
 class ServerState:
@@ -259,6 +260,39 @@ class Call:
 
     def _late(self) -> RefusedError:
         return RefusedError(503, f"This took longer than {self.limits.seconds:g} seconds.", {"Retry-After": "10"})
+
+
+class Turns:
+    """Runs what it is given in order, a few in each turn of the event loop. Used in the thread of the loop alone.
+
+    A batch of a model ends with many answers at once, and its clients send as many requests. Handled in one turn, they
+    would hold everything else for tens of milliseconds; with a few of them in a turn, a refusal waits for those alone.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._due = False  # whether the next turn is one
+
+    def add(self, work: Callable[[], object]) -> None:
+        """Let `work` run when it is its turn."""
+        self._waiting.append(work)
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(min(EACH, len(self._waiting))):
+            loop.call_soon(self._waiting.popleft())
+        self._due = bool(self._waiting)
+        if self._due:
+            loop.call_soon(self._next)
+
+    async def take(self) -> None:
+        """Wait for a turn."""
+        turn = asyncio.Event()
+        self.add(turn.set)
+        await turn.wait()
 
 
 class SlicedResponse(Response):

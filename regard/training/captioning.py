@@ -12,7 +12,7 @@ weight lay there.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory
-from regard.core.normalise import Sample, hard_sample, softmax
+from regard.core.normalise import hard_sample, softmax
 from regard.data.batching import Lengths, pad
 from regard.data.prepare import Data
 from regard.decode.search import decode
@@ -42,7 +42,6 @@ ATTENTION = "attention"  # the name of a captioner's attention
 SHOWN = 3  # held-out pictures whose captions are shown in each validation
 _DECODED = 64  # pictures captioned at once
 DECAY = 0.9  # of the moving baseline
-Draw = Callable[[Tensor, Tensor | None], Sample]
 
 
 class CaptionBatch(NamedTuple):
@@ -192,9 +191,7 @@ class Drawn(NamedTuple):
 
 
 @contextmanager
-def draw_places(
-    attention: Attention, expected: Tensor | None = None, draw: Draw = hard_sample
-) -> Iterator[list[Drawn]]:
+def draw_places(attention: Attention, expected: Tensor | None = None) -> Iterator[list[Drawn]]:
     """While the block runs, every attention call selects one place drawn from the softmax of its scores (eq. 8).
 
     Rows of the batch where `expected` [B] is True take the expectation instead, as soft attention does; they learn by
@@ -205,7 +202,7 @@ def draw_places(
     def hook(module: nn.Module, args: tuple[Any, ...], look: Look) -> Look:
         memory: Memory = args[1]
         assert look.scores is not None
-        sample = draw(look.scores, memory.mask)
+        sample = hard_sample(look.scores, memory.mask)
         weights, logprob = sample.weights, sample.logprob
         alpha = softmax(look.scores, memory.mask)  # [B, T, S]
         if expected is not None:

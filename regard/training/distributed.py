@@ -104,7 +104,7 @@ class Pulse:
         threading.Thread(target=self._look, daemon=True).start()
 
     def leave(self) -> None:
-        """The work is done: this rank will be missed by nobody."""
+        """The work is done: the other ranks no longer expect signs of life."""
         self.left.set()
         self.counting.join(BEAT)
 
@@ -140,12 +140,12 @@ class Reducer:
     those that it has no gradient for.
     """
 
-    def __init__(self, weights: Sequence[nn.Parameter], size: int = BUCKET) -> None:
+    def __init__(self, weights: Sequence[nn.Parameter]) -> None:
         self.buckets: list[list[nn.Parameter]] = [[]]
         self.place: dict[nn.Parameter, int] = {}
         filled = 0
         for weight in reversed(weights):
-            if filled >= size:
+            if filled >= BUCKET:
                 self.buckets.append([])
                 filled = 0
             self.buckets[-1].append(weight)

@@ -96,9 +96,8 @@ def wants_stop(answer: Any) -> bool:
     >>> wants_stop(True), wants_stop(numpy.mean([3.0]) > 2), wants_stop(None), wants_stop(1)
     (True, True, False, False)
     """
-    return type(answer).__name__ in ("bool", "bool_") and bool(
-        answer
-    )  # numpy is not imported for the help of a command
+    # By name: numpy is not imported for the help of a command.
+    return type(answer).__name__ in ("bool", "bool_") and bool(answer)
 
 
 class Journal:

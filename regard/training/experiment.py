@@ -107,12 +107,5 @@ def resolve(tables: Mapping[str, Any]) -> Experiment:
                 "out or set it to true, or set model.tied to 'target'."
             )
         data = dataclasses.replace(data, joint=True)
-    return Experiment(
-        task=task,
-        name=name,
-        preset=size,
-        model=chosen,
-        data=data,
-        train=train,
-        decode=read(DecodeConfig, tables.get("decode", {}), "decode"),
-    )
+    decode = read(DecodeConfig, tables.get("decode", {}), "decode")
+    return Experiment(task, name, size, chosen, data, train, decode)

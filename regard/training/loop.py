@@ -11,7 +11,6 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +25,6 @@ from regard.training.clock import FEW, Clock
 from regard.training.cursor import Cursor, Verdict
 from regard.training.distributed import Ranks
 from regard.training.schedules import SCHEDULES, Moment
-from regard.training.settings import TrainConfig
 from regard.training.stopping import BrokenOff, Stop
 from regard.training.task import Task
 from regard.training.update import Late, MicroBatch, Numbers, Update, arithmetic, host_threads
@@ -54,17 +52,10 @@ class Origin(NamedTuple):
 
 
 class Loop:
-    """Trains `model` on `task` into the folder `run`, from the start or from the newest checkpoint there."""
+    """Trains `model` on `task` into its run folder, from the start or from the newest checkpoint there."""
 
-    def __init__(
-        self,
-        task: Task,
-        model: nn.Module,
-        config: TrainConfig,
-        run: Path,
-        ranks: Ranks,
-        observe: events.Observe | None = None,
-    ) -> None:
+    def __init__(self, task: Task, model: nn.Module, ranks: Ranks, observe: events.Observe | None = None) -> None:
+        config, run = task.config, task.run
         if config.precision != "float32" and ranks.device.type == "cpu":
             raise ConfigError(f"train.precision = '{config.precision}' needs a GPU; use float32 on a CPU.")
         if task.alone and ranks.world > 1:

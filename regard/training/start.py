@@ -96,7 +96,7 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     model = make()
     task = KINDS[experiment.task].task(data, experiment.train, experiment.decode, run)
     task.ready(model)
-    loop = Loop(task, model, experiment.train, run, ranks, observe)
+    loop = Loop(task, model, ranks, observe)
     expects = expectations(experiment.data, data.vocabulary) if experiment.task == "translate" else None
     device = ranks.device
     named = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

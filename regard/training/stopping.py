@@ -51,7 +51,7 @@ class Stop:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {number: signal.signal(number, self._request) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
         finally:
@@ -69,7 +69,7 @@ class Stop:
         finally:
             self._may_break = False
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
+    def _request(self, number: int, frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT and time.monotonic() - self._when > TWICE:
             raise KeyboardInterrupt
         if not self.requested:

@@ -28,7 +28,7 @@ class Validation(NamedTuple):
 
 
 class Task:
-    """Data, objective and validation of one kind of work, and what most kinds have alike."""
+    """Data, objective and validation of one kind of work, and what most kinds share."""
 
     recurs = True  # whether batches can be padded to shapes that recur, so that updates can be captured on a GPU
     on_host: tuple[str, ...] = ()  # parts of a batch that the model reads on the host, so that it need not wait

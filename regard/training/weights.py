@@ -42,6 +42,21 @@ def check_shapes(model: nn.Module, shapes: dict[str, torch.Size], where: str) ->
             )
 
 
+def build_filled(
+    make: Callable[[], nn.Module], shapes: dict[str, torch.Size], read: Callable[[], dict[str, Tensor]], where: str
+) -> nn.Module:
+    """The model that `make` builds with the weights of `where`, which `read` reads; `shapes` are theirs.
+
+    Whether they belong to the model is checked before anything of their size is allocated.
+    """
+    with weightless(shapes, where):
+        check_shapes(make(), shapes, where)
+    with Unfilled():
+        model = make()
+    set_weights(model, read(), where)
+    return model
+
+
 class Unfilled(TorchFunctionMode):
     """While it is entered, models are built without random weights: those mean nothing until they are set.
 

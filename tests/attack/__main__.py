@@ -20,8 +20,8 @@ def main() -> int:
     import durability  # noqa: F401 - each adds its checks
     import serving  # noqa: F401
     import shards  # noqa: F401
-    import strangers  # noqa: F401
     import texts  # noqa: F401
+    import untrusted  # noqa: F401
     from promises import CHECKS, attempt, bound
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -307,7 +307,7 @@ def again(draw: Random, folder: Path) -> None:
 
 
 def reseal(run: Path) -> None:
-    """Give a run a manifest that its files agree with, as a stranger could."""
+    """Give a run a manifest that its files agree with, as an attacker could."""
     names = [path.name for path in run.iterdir() if path.is_file() and path.name not in ("manifest.json", ".lock")]
     written = {name: entry((run / name).read_bytes()) for name in names}
     (run / "manifest.json").write_bytes(make_manifest(written, {"steps": [1], "best": 1.0, "start_from": {}}))

@@ -19,7 +19,7 @@ from patience import PATIENCE, until
 from promises import check
 from serve_parts import Server, captioner, shared, trained
 from starlette.datastructures import Headers
-from strangers import mutated, picture_file
+from untrusted import mutated, picture_file
 
 from regard.serve.access import Access
 from regard.serve.limits import RefusedError

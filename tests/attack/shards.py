@@ -14,7 +14,7 @@ from patience import PATIENCE
 from promises import check
 
 from regard.cluster.local import run_local
-from regard.cluster.shards import TRIES, Plan, join, make_plan, missing, read_results
+from regard.cluster.shards import TRIES, Plan, join, make_plan, read_results
 from regard.errors import RegardError
 
 TASK = {"work": "reverse"}
@@ -62,7 +62,7 @@ def drive(path: str, out: Path, size: int, workers: int, start: Reverse) -> None
     """Do all that is missing, as `regard translate --out` does."""
     try:
         plan = make_plan([path], out, size, "", TASK)
-        run_local(start, plan, out, missing(plan, out), workers)
+        run_local(start, plan, out, workers)
         join(plan, out, "text", text)
     except RegardError:  # too many workers were killed; the next driver does the rest
         sys.exit(2)
@@ -122,7 +122,7 @@ def poison(draw: Random, folder: Path) -> None:
         lines[draw.randrange(len(lines) // 2) * 2 + number] = f"poison {number} {kind}"
     out, size = folder / "out", draw.randint(1, 4)
     plan = make_plan([write(folder, lines)], out, size, "", TASK)
-    failed = run_local(Reverse(str(folder / "notes")), plan, out, missing(plan, out), 2, silent=2.0)
+    failed = run_local(Reverse(str(folder / "notes")), plan, out, 2, silent=2.0)
     bad = {at // size for at, line in enumerate(lines) if line.startswith("poison")}
     assert failed == len(bad)
     assert done(plan, out) == {shard.number: shard.number not in bad for shard in plan.shards()}

@@ -8,8 +8,8 @@ import promises
 import pytest
 import serving  # noqa: F401
 import shards  # noqa: F401
-import strangers  # noqa: F401
 import texts  # noqa: F401
+import untrusted  # noqa: F401
 from promises import CHECKS, Check, attempt
 
 PROMISED = {

@@ -12,13 +12,13 @@ import random
 from typing import NamedTuple
 
 from regard.data.builtin import WORDS
-from regard.errors import DataError
 
 LABELS = ("negative", "positive")
 
 _WORDS = WORDS["reviews"]
 _GOOD, _BAD, _ASPECTS = _WORDS["good"], _WORDS["bad"], _WORDS["aspects"]
 _NOT = ("not", "never")
+_SENTENCES = 6, 14  # of a review: the fewest, and the most
 
 
 class Review(NamedTuple):
@@ -33,17 +33,12 @@ class Review(NamedTuple):
         return " ".join(self.sentences)
 
 
-def generate(size: int, seed: int, min_sentences: int = 6, max_sentences: int = 14) -> list[Review]:
+def generate(size: int, seed: int) -> list[Review]:
     """Distinct reviews, half of them positive on average; a pure function of its arguments."""
-    if not 4 <= min_sentences <= max_sentences:
-        raise DataError(
-            f"A review has at least 4 sentences, and at most no fewer than at least; got {min_sentences} to "
-            f"{max_sentences}."
-        )
     draw = random.Random(f"reviews:{seed}")
     found: dict[tuple[str, ...], Review] = {}
     while len(found) < size:
-        review = _write(draw, draw.randint(min_sentences, max_sentences))
+        review = _write(draw, draw.randint(*_SENTENCES))
         found.setdefault(review.sentences, review)
     return list(found.values())
 
@@ -51,7 +46,7 @@ def generate(size: int, seed: int, min_sentences: int = 6, max_sentences: int = 
 def _write(draw: random.Random, length: int) -> Review:
     label = draw.choice(LABELS)
     deciding = tuple(sorted(draw.sample(range(length), draw.randint(1, 3))))
-    sentences = tuple(_judge(draw, label) if place in deciding else _tell(draw) for place in range(length))
+    sentences = tuple(_judge(draw, label) if place in deciding else _narrate(draw) for place in range(length))
     return Review(sentences, label, deciding)
 
 
@@ -63,7 +58,7 @@ def _judge(draw: random.Random, label: str) -> str:
     return draw.choice(_WORDS["verdicts"]).format(aspect=aspect, other=other, verdict=verdict)
 
 
-def _tell(draw: random.Random) -> str:
+def _narrate(draw: random.Random) -> str:
     person, other = draw.sample(_WORDS["people"], 2)
     time = draw.choice(_WORDS["times"])
     sentence = draw.choice(_WORDS["tellings"]).format(

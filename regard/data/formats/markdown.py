@@ -145,24 +145,19 @@ def inline(builder: Builder, text: str) -> None:
     while found := _TOKEN.search(text, at):
         at = found.end()
         kind, first = found.lastgroup, found.start()
-        if kind == "escaped":
-            builder.words(html.unescape(text[reached:first]) + found[0][1])
-        elif kind == "code":
+        if kind == "code":
             end = text.find(found[0], at)
             while end >= 0 and (text[end - 1] == "`" or text[end + len(found[0]) : end + len(found[0]) + 1] == "`"):
                 end = text.find(found[0], end + len(found[0]))
             if end < 0:
                 continue
             at = end + len(found[0])
+        if kind == "escaped":
+            builder.words(html.unescape(text[reached:first]) + found[0][1])
+        elif kind in ("code", "auto", "bare", "note") or (kind == "image" and first in ends):
+            at = ends.get(first, at)
             builder.words(html.unescape(text[reached:first]))
             builder.mark(text[first:at], "word")
-        elif kind == "image" and first in ends:
-            at = ends[first]
-            builder.words(html.unescape(text[reached:first]))
-            builder.mark(text[first:at], "word")
-        elif kind in ("auto", "bare", "note"):
-            builder.words(html.unescape(text[reached:first]))
-            builder.mark(found[0], "word")
         elif kind == "tag":
             token = next(iter(html.scan(text[first : first + 2000])), None)
             if token is None or token.name is None:

@@ -58,12 +58,7 @@ def segment(source: str, held: str) -> Segment | None:
     builder = Builder()
     for token in html.scan(source):
         if token.name is None:
-            reached = 0
-            for entity in _ENTITY.finditer(token.raw):
-                builder.words(token.raw[reached : entity.start()])
-                builder.mark(entity[0], "word")
-                reached = entity.end()
-            builder.words(token.raw[reached:])
+            builder.words_around(token.raw, _ENTITY, "word")
         else:
             html.add_tag(builder, token)
     carriage = "\r" if held.endswith("\r") else ""

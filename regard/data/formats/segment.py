@@ -14,9 +14,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from regard.data.sentences import split_clauses, split_sentences
+from regard.data.sentences import Span, split_clauses, split_sentences
 
-Span = tuple[int, int]  # code points [start, end)
 # open and close: a pair; void: markup without a partner, in the order of the source; word: a named placeholder, which
 # may move freely; argument: a placeholder that is known by its order alone (%s); break: stands for white space.
 Kind = Literal["open", "close", "void", "word", "argument", "break"]
@@ -171,6 +170,15 @@ class Builder:
             self.mark(text[start:end], kind)
             reached = end
         self._add(text[reached:])
+
+    def words_around(self, text: str, marks: re.Pattern[str], kind: Kind) -> None:
+        """Add words, and what matches `marks` as tags without a partner."""
+        reached = 0
+        for found in marks.finditer(text):
+            self.words(text[reached : found.start()])
+            self.mark(found[0], kind)
+            reached = found.end()
+        self.words(text[reached:])
 
     def _add(self, text: str) -> None:
         if self._collapse:

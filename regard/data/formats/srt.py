@@ -50,12 +50,7 @@ def segment(cue: str) -> Iterator[Part]:
         for number, line in enumerate(token.raw.split("\n")):
             if number:
                 builder.mark("\n", "break")
-            reached = 0
-            for found in _BRACES.finditer(line):
-                builder.words(line[reached : found.start()])
-                builder.mark(found[0], "void")
-                reached = found.end()
-            builder.words(line[reached:].removesuffix("\r"))
+            builder.words_around(line.removesuffix("\r"), _BRACES, "void")
     built = builder.build(core)
     if "\r\n" in core:
         built = built._replace(tags=tuple(tag._replace(raw=tag.raw.replace("\n", "\r\n")) for tag in built.tags))

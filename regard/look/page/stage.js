@@ -422,7 +422,7 @@ export class Stage {
     });
     return [
       field("Temperature", input, output),
-      button("all words alike", () => setTemperature(now >= UNIFORM ? 1 : UNIFORM, this.step.t), {
+      button("uniform weights", () => setTemperature(now >= UNIFORM ? 1 : UNIFORM, this.step.t), {
         class: "quiet",
         "aria-pressed": String(now >= UNIFORM),
       }),

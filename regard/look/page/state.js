@@ -64,14 +64,14 @@ class State extends EventTarget {
     return this.values[name];
   }
 
-  /** Change several values at once; views hear which. */
+  /** Change several values at once; views are notified which. */
   set(changes) {
     const same = (name) =>
       this.values[name] === changes[name] ||
       (name === "preview" && JSON.stringify(this.values.preview) === JSON.stringify(changes.preview));
     const changed = Object.keys(changes).filter((name) => !same(name));
     if (!changed.length) return;
-    // What was asked before stays in the history; the first change of the text or the model begins another entry.
+    // Earlier requests stay in the history; the first change of the text or the model begins another entry.
     if (host.live && this.settled && !this.reading && changed.some((name) => name === "text" || name === "model")) {
       this.settled = false;
       history.pushState(null, "", location.href);
@@ -81,7 +81,7 @@ class State extends EventTarget {
     this.dispatchEvent(new CustomEvent("change", { detail: new Set(changed) }));
   }
 
-  /** The answer is there: what is asked next is another entry of the history. */
+  /** The answer is there: the next request is another entry of the history. */
   settle() {
     this.settled = true;
   }

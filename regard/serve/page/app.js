@@ -98,7 +98,7 @@ async function work() {
   if (!loaded.has(kind)) {
     await Promise.all(MODULES[kind].map((name) => import(`./${name}.js`)));
     loaded.add(kind);
-    state.set({ models: [...state.get("models")] }); // so that what came just now hears of them
+    state.set({ models: [...state.get("models")] }); // so that views which were just added are notified
   }
   return kind === "caption" ? open() : translate();
 }

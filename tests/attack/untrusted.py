@@ -106,7 +106,7 @@ VALUES = [
 
 
 @check(
-    "X1", "a stranger's run with other settings: refused in a sentence or loaded, nothing run, little taken", 12, 2000
+    "X1", "an untrusted run with other settings: refused in a sentence or loaded, nothing run, little taken", 12, 2000
 )
 def settings(draw: Random, folder: Path) -> None:
     run = folder / "run"
@@ -120,7 +120,7 @@ def settings(draw: Random, folder: Path) -> None:
     refused_or_done(lambda: regard.load(run))
 
 
-@check("X1", "a stranger's model of any size: refused before its memory is taken", 4, 200)
+@check("X1", "an untrusted model of any size: refused before its memory is taken", 4, 200)
 def sizes(draw: Random, folder: Path) -> None:
     run = folder / "run"
     shutil.copytree(trained.run("heads"), run)
@@ -138,7 +138,7 @@ JSON = [
 ]  # fmt: skip
 
 
-@check("X2", "JSON of a stranger's run: any content is refused in a sentence or harmless", 20, 5000)
+@check("X2", "JSON of an untrusted run: any content is refused in a sentence or harmless", 20, 5000)
 def json_files(draw: Random, folder: Path) -> None:
     run = folder / "run"
     shutil.copytree(trained.run("bahdanau"), run)
@@ -176,7 +176,7 @@ HEADERS = [
 ]
 
 
-@check("X2", "a stranger's safetensors: any header is refused or read", 60, 100_000)
+@check("X2", "an untrusted safetensors file: any header is refused or read", 60, 100_000)
 def tensors(draw: Random, folder: Path) -> None:
     path = folder / "weights.safetensors"
     good = _weights()
@@ -192,7 +192,7 @@ def _weights() -> bytes:
     return (trained.run("bahdanau") / "weights.safetensors").read_bytes()
 
 
-@check("X2", "a stranger's SentencePiece model: refused or used", 10, 3000)
+@check("X2", "an untrusted SentencePiece model: refused or used", 10, 3000)
 def pieces(draw: Random, folder: Path) -> None:
     for name in ("source.json", "source.model"):
         shutil.copy(trained.run("heads") / name, folder / name)
@@ -243,7 +243,7 @@ def _foreign() -> tuple[dict[str, bytes], bytes, bytes]:
     return arrays, test_import_marian.settings_of().encode(), content
 
 
-@check("X1", "a stranger's model of another toolkit: refused or imported, nothing run, little taken", 15, 5000)
+@check("X1", "an untrusted model of another toolkit: refused or imported, nothing run, little taken", 15, 5000)
 def foreign(draw: Random, folder: Path) -> None:
     arrays, settings, pieces = _foreign()
     members, name = dict(arrays), draw.choice(sorted(arrays))
