@@ -255,7 +255,7 @@ def decode_line(line: bytes, name: str | Path, number: int, invalid: str) -> str
             raise DataError(f"{name} looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT.") from None
         raise DataError(
             f"{name}, line {number}: byte {error.start + 1} (0x{line[error.start]:02X}) is not UTF-8; "
-            "convert it to UTF-8, or replace such bytes with data.invalid=replace (train, or translate without --on)."
+            "convert it to UTF-8, or replace such bytes with data.invalid=replace."
         ) from None
 
 
