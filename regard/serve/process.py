@@ -45,22 +45,22 @@ class Server(uvicorn.Server):
         protocol: type[Protocol],
         guard: Guard,
         state: ServerState,
-        ready: Callable[[], None],
     ) -> None:
         super().__init__(config)
         self.protocol = protocol
-        self.guard, self.state, self.ready = guard, state, ready
+        self.guard, self.state = guard, state
+        self.listening = threading.Event()
         self.listeners: list[Listener] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and report it."""
+        """Listen."""
         await super().startup([])  # connections are accepted by our own listeners
         protocol = partial(self.protocol, self.config, self.server_state, self.lifespan.state)
         self.listeners = [Listener(one, self.guard, protocol, self.server_state) for one in sockets or ()]
         # What is loaded stays; a collector that goes through all of it would hold every request meanwhile.
         gc.collect()
         gc.freeze()
-        self.ready()
+        self.listening.set()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal: begin to stop, or with a second SIGINT stop at once."""
@@ -115,10 +115,10 @@ def serve(
     suggestions: str | Path | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve runs until SIGTERM or SIGINT. `ready` is called with the address of the page once the port is open.
+    """Serve runs until SIGTERM or SIGINT. `ready` is called with the address of the page once the models are loaded.
 
-    The models are loaded in the background: until then /health says so and requests are answered with 503. A model that
-    cannot be loaded ends the server with its error.
+    Until then /health says so and requests are answered with 503. A model that cannot be loaded ends the server with
+    its error.
 
     Beyond loopback a token is needed to use the API: `token`, those of the file `tokens`, that of the environment
     variable REGARD_TOKEN, or a random one, which is then part of the address. `hosts` are further names that the server
@@ -128,7 +128,7 @@ def serve(
     if not runs:
         raise RunError("There is nothing to serve; name at least one run folder.")
     for run in runs:
-        if not Path(run).is_dir():  # said before the address is; what else is wrong shows when the run is loaded
+        if not Path(run).is_dir():  # said before a process is started; what else is wrong shows when the run is loaded
             raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
     limits = limits or Limits()
     known = read_tokens(token, tokens)
@@ -161,12 +161,15 @@ def serve(
             lifespan="off",
         )
         address = _address(host, listener.getsockname()[1], shown)
-        server = Server(config, protocol, guard, state, lambda: ready(address) if ready is not None else None)
+        server = Server(config, protocol, guard, state)
         failed: list[BaseException] = []
 
         def load() -> None:
             try:
                 state.open()
+                server.listening.wait()
+                if ready is not None:
+                    ready(address)
             except BaseException as error:
                 failed.append(error)
                 server.should_exit = True
