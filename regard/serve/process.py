@@ -113,6 +113,7 @@ def serve(
     origins: Sequence[str] = (),
     engine: str = "regard",
     suggestions: str | Path | None = None,
+    languages: tuple[str, str] = ("", ""),
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve runs until SIGTERM or SIGINT. `ready` is called with the address of the page once the models are loaded.
@@ -123,7 +124,8 @@ def serve(
     Beyond loopback a token is needed to use the API: `token`, those of the file `tokens`, that of the environment
     variable REGARD_TOKEN, or a random one, which is then part of the address. `hosts` are further names that the server
     answers to, `origins` pages of other servers that may call it. `engine` is what translates, as in `regard.load`.
-    `suggestions` is a file to which POST /suggest adds.
+    `suggestions` is a file to which POST /suggest adds. `languages` are the codes of source and target for runs that
+    name none.
     """
     if not runs:
         raise RunError("There is nothing to serve; name at least one run folder.")
@@ -144,6 +146,7 @@ def serve(
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
     state = ServerState([str(run) for run in runs], limits, access, engine)
+    state.unnamed = dict(zip(("source", "target"), languages, strict=True))
     state.suggestions = None if suggestions is None else Path(suggestions)
     try:
         guard = build(state)
