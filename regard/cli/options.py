@@ -61,9 +61,12 @@ def _without_settings(sentence: str, context: Any) -> str:
 
 
 def _by_options(sentence: str, context: Any) -> str:
-    """A sentence about settings, one of which came by an option: with the names of the options, as in --beam."""
-    setting = re.compile(r"(?<![\w./-])(?:data|decode|train)\.(\w+)")  # and no part of a path
+    """A sentence about settings or parameters that came by options: with the names of the options, as in --beam."""
     options = {one.name: one.opts[0] for one in context.command.params if one.param_type_name == "option"}
+    name, verb, rest = sentence.partition(" must be ")
+    if verb and name in options:
+        return options[name] + verb + rest
+    setting = re.compile(r"(?<![\w./-])(?:data|decode|train)\.(\w+)")  # and no part of a path
     named = [name for name in setting.findall(sentence) if name in options]
     if any(options[name] in sentence for name in named) or not any(_is_given(context, name) for name in named):
         return sentence  # also where both were given, which it says
@@ -81,6 +84,9 @@ def _wrong_value(options: list[str], message: str, given: list[str]) -> str:
     value = [after for name, after in itertools.pairwise(parts) if name in options][-1:]  # the last one counts
     kinds = {"integer": "a whole number", "number": "a number", "float": "a number"}
     kind = next((words for kind, words in kinds.items() if f"valid {kind}" in message), None)
+    bound = re.search(r"should be (greater|less) than or equal to (\S+)", message)
+    if bound:
+        kind = f"a number that is at {'least' if bound[1] == 'greater' else 'most'} {bound[2]}"
     wanted = f"takes {kind}" if kind else f"has a wrong value ({brief(message)})"
     return f"{options[0]} {wanted}; got {brief(''.join(value))!r}."
 
