@@ -17,7 +17,7 @@ from regard.cli.options import Pairs
 from regard.cli.progress import bar
 from regard.data.files import check_not_input, decode_line, read_lines, split_lines
 from regard.data.settings import READING, DataConfig, Reading
-from regard.errors import ConfigError, DataError, RunError, counted
+from regard.errors import ConfigError, DataError, RunError, brief, counted
 
 if TYPE_CHECKING:
     from regard.api.corpus import CorpusResult
@@ -191,9 +191,10 @@ def watch(doing: str, out: Path, work: Callable[..., "CorpusResult"]) -> "Corpus
         typer.echo(f"stopped; the shards in {out} are kept, and the same command continues", err=True)
         raise
     if found.failed:
+        first = min((out / "failed").iterdir())
         raise RunError(
-            f"{counted(found.failed, 'shard')} failed three times; {out / 'failed'} says why. The others are kept: the "
-            f"same command tries again."
+            f"{counted(found.failed, 'shard')} failed three times; {first} says why: {brief(first.read_text('utf-8'))}. "
+            f"The others are kept: the same command tries again."
         )
     typer.echo(f"{counted(found.lines, 'line')} into {', '.join(str(path) for path in found.outputs)}", err=True)
     return found

@@ -19,6 +19,7 @@ import lzma
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -273,6 +274,13 @@ def missing(plan: Plan, out: Path) -> list[Shard]:
     make_folder(out / "shards")
     shutil.rmtree(out / "failed", ignore_errors=True)
     return [shard for shard in plan.shards() if read_results(out, shard) is None]
+
+
+def forget(out: Path) -> None:
+    """Remove a plan by which nothing was made, so that the folder can be begun otherwise."""
+    with suppress(OSError):  # a folder with results is not empty and stays
+        (out / "shards").rmdir()
+        (out / "plan.json").unlink()
 
 
 def set_aside(out: Path, shard: Shard, reason: str) -> None:
