@@ -137,7 +137,7 @@ def check_out(path: Path | None, *inputs: str | Path | None) -> None:
     if path is not None and not path.absolute().parent.is_dir():
         raise DataError(f"There is no folder {path.parent} to write {path.name} into; create it first.")
     if path is not None and not os.access(path.absolute().parent, os.W_OK):
-        raise DataError(f"The folder {path.parent} cannot be written to; pass another --out.")
+        raise DataError(f"The folder {path.parent} is not writable; pass another --out.")
 
 
 def put(line: str) -> None:

@@ -303,11 +303,11 @@ def write_atomically(path: Path, content: bytes) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those that it is in, unless it is there."""
+    """Create a folder and those that it is in, unless it is there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"The folder {folder} could not be made: {error.strerror or error}.") from None
+        raise DataError(f"The folder {folder} cannot be created: {error.strerror or error}; choose another.") from None
 
 
 @contextmanager
