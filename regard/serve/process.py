@@ -1,6 +1,7 @@
 """The server as a process: bind, answer, and on SIGTERM finish what was accepted."""
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -217,7 +218,10 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except (OSError, OverflowError) as error:
-        raise RunError(f"The server cannot listen on {host}, port {port}: {error}. Try another --port.") from None
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise RunError(f"Port {port} is in use by another program; choose another with --port (0: any).") from None
+        why, other = getattr(error, "strerror", None) or error, f"--host or --port than {host} and {port}"
+        raise RunError(f"The server cannot listen there: {why}; choose another {other}.") from None
     return listener
 
 
