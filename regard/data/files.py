@@ -170,8 +170,14 @@ def read_whole(path: str | Path, most: int, reading: Reading = READING, digests:
             if len(content) > most:
                 raise DataError(f"{path} holds more than {most >> 20} MiB; a file of its kind may not be larger.")
     except UNREADABLE as error:
-        raise DataError(f"{path} is incomplete or damaged ({error}); copy or download it again.") from None
+        raise DataError(damaged(path, error)) from None
     return bytes(content)
+
+
+def damaged(name: str | Path, error: BaseException, read: str = "") -> str:
+    """The sentence for a file that could not be read to its end; `read` is what there was of it."""
+    said = f"only {read} could be read: {error}" if read else str(error)
+    return f"{name} is incomplete or damaged ({said}); copy or download it again."
 
 
 def read_lines(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[str]:
@@ -223,10 +229,7 @@ def split_lines(read: Callable[[], bytes], name: str | Path, most: int) -> Itera
         try:
             block = read()
         except UNREADABLE as error:
-            raise DataError(
-                f"{name} is incomplete or damaged: only {counted(number, 'line')} could be read ({error}); copy or "
-                "download it again."
-            ) from None
+            raise DataError(damaged(name, error, counted(number, "line") if number else "")) from None
         parts.append(block)
         size += len(block)
         if block and b"\n" not in block and size <= most:
