@@ -540,13 +540,17 @@ def test_the_other_corpora_are_written_as_their_tasks_read_them(tmp_path):
     for name, file in (("tales", "tales.txt"), ("copy", "new.gold")):
         mine = tmp_path / file
         mine.write_text("mine", encoding="utf-8")
-        says = f"{mine} exists already; pass another --out, or delete it"
+        says = f"{mine} exists already and holds something else; pass another --out, or delete it"
         refused("corpora", name, "--out", mine.with_suffix(""), folder=tmp_path, says=says)
         assert mine.read_text(encoding="utf-8") == "mine"
     assert not (tmp_path / "new.source").exists()
     (tmp_path / "new.gold").unlink()
-    for _ in range(2):  # the same command again makes the same files
-        run("corpora", "copy", "--out", tmp_path / "new", "--size", 3, folder=tmp_path)
+    for name in ("copy", "shapes"):  # the same command again makes the same files
+        for _ in range(2):
+            run("corpora", name, "--out", tmp_path / f"new-{name}", "--size", 3, folder=tmp_path)
+    (tmp_path / "new-shapes" / "000001.txt").write_text("mine", encoding="utf-8")
+    again = ["shapes", "--out", tmp_path / "new-shapes", "--size", 3]
+    refused("corpora", *again, folder=tmp_path, says="exists already and holds something else")
     refused("corpora", "talse", folder=tmp_path, says="Did you mean 'tales'?")
 
 
