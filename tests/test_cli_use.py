@@ -361,7 +361,7 @@ def test_score(runs, corpus, tmp_path):
 
 def test_empty_translations_of_a_test_set_are_noted(runs, corpus, tmp_path):
     short = run("score", runs / "one", *corpus, "decode.max_ratio=0", "decode.max_extra=0", folder=tmp_path)
-    assert "12 of 12 translations of one are empty" in short.err
+    assert "empty translations of one: 12 of 12" in short.err
 
 
 def test_blank_lines_of_a_test_set_are_counted(runs, corpus, tmp_path):
@@ -587,7 +587,7 @@ def test_a_line_beyond_the_limit_is_left_empty_with_a_message(runs, translator, 
     assert done.code == 2
     assert "line 2: not translated; 9 tokens exceed the limit of 8 tokens\n" in done.err
     assert "line 3: not translated; 1000 characters exceed the limit of 8 tokens\n" in done.err
-    assert "regard: 2 of 4 lines are longer than 8 tokens and were left empty" in done.err
+    assert "regard: Lines of more than 8 tokens were left empty, 2 of 4; split" in done.err
     done = regard("translate", runs / "one", *options, "--json", folder=tmp_path / "log", stdin=given)
     assert [json.loads(line)["finished"] == "too long" for line in lines_of(done)] == [False, True, True, False]
 

@@ -243,7 +243,9 @@ def test_shards_need_a_run_whose_weights_stay_as_they_are(tmp_path):
     run = shutil.copytree(trained.run("copy"), tmp_path / "run")
     (run / "manifest.json").unlink()
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
-    with pytest.raises(RunError, match="run has not finished training, .* or use a copy: regard export .*run --out DIR"):
+    with pytest.raises(
+        RunError, match="run has not finished training, .* or use a copy: regard export .*run --out DIR"
+    ):
         translate_corpus(run, tmp_path / "a.txt", tmp_path / "out")
 
 

@@ -110,7 +110,9 @@ def test_a_port_in_use_is_refused_in_one_sentence() -> None:
         port = other.getsockname()[1]
         with pytest.raises(RunError, match=rf"^Port {port} is in use by another program; choose another with --port"):
             serve([FOLDERS[0]], port=port)
-    with pytest.raises(RunError, match=r"^The server cannot listen there: [^\[]*; choose another --host or --port than"):
+    with pytest.raises(
+        RunError, match=r"^The server cannot listen there: [^\[]*; choose another --host or --port than"
+    ):
         serve([FOLDERS[0]], host="192.0.2.1", token="12345678")
 
 

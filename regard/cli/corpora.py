@@ -76,7 +76,9 @@ def _write_shapes(out: str, size: int, seed: int) -> Path:
     there = Path(out)
     if there.exists():
         same = there.is_dir() and len(list(there.iterdir())) == 2 * size
-        if not same or any(not (there / name).is_file() or (there / name).read_bytes() != data for name, data in files()):
+        if not same or any(
+            not (there / name).is_file() or (there / name).read_bytes() != data for name, data in files()
+        ):
             raise DataError(f"{out} exists already and holds something else; pass another --out, or delete it.")
         return there
     with fill_folder(there) as folder:

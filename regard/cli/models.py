@@ -106,7 +106,11 @@ def describe_run(name: str) -> None:
         }
     form = expects["form"] if expects else getattr(experiment.data, "form", "none")
     rows |= {"form": f"text is rewritten first (data.form={form})"} if form != "none" else {}
-    rows |= {"validation": f"{plain_number(about['best'])} ({experiment.train.best_by})"} if about.get("best") is not None else {}
+    rows |= (
+        {"validation": f"{plain_number(about['best'])} ({experiment.train.best_by})"}
+        if about.get("best") is not None
+        else {}
+    )
     rows |= {"training": counted(round(about["seconds"]), "second")} if about.get("seconds") else {}
     rows |= {key: card[key] for key in ("data", "licence") if key in card}
     for key, value in rows.items():

@@ -210,7 +210,9 @@ def mark_beside(run: Path) -> Iterator[Path]:
     try:
         file = tempfile.NamedTemporaryFile(prefix=f".{run.name}.", suffix=".tmp", dir=run.parent)  # noqa: SIM115
     except OSError as error:
-        raise RunError(f"The folder {run.parent} is not writable: {error.strerror or error}; choose another --out.") from None
+        raise RunError(
+            f"The folder {run.parent} is not writable: {error.strerror or error}; choose another --out."
+        ) from None
     with file:
         yield Path(file.name)
 

@@ -36,7 +36,7 @@ from regard.data.files import (
     unseal,
     write_atomically,
 )
-from regard.errors import ConfigError, DataError, RunError, check_known, need
+from regard.errors import ConfigError, DataError, RunError, check_known, counted, need
 
 Tell = Callable[[int], None]  # called with the number of rows that were just done
 Work = Callable[[Sequence[str], Tell], Iterable[dict[str, Any]]]  # the rows of a shard -> one result for each
@@ -115,7 +115,8 @@ def read_rows(path: str, column: str = "", digests: Digests | None = None) -> It
             cells = line.split("\t")
             if not column.isdecimal() or not 1 <= int(column) <= len(cells):
                 raise DataError(
-                    f"{path}, line {number} has {len(cells)} columns; --column is one of their numbers, got {column}."
+                    f"{path}, line {number} has {counted(len(cells), 'column')}; --column is the number of one, from 1, "
+                    f"got {column}."
                 )
             yield cells[int(column) - 1]
 

@@ -53,7 +53,9 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
         try:
             stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed below
         except OSError as error:
-            raise RunError(f"The folder {folder} is not writable: {error.strerror or error}; choose another --out.") from None
+            raise RunError(
+                f"The folder {folder} is not writable: {error.strerror or error}; choose another --out."
+            ) from None
         with stream:
             if not _lock(stream.fileno()):
                 raise RunError(f"Another process {doing} in {folder}; wait for it, or choose another --out.")
