@@ -244,7 +244,7 @@ def test_shards_need_a_run_whose_weights_stay_as_they_are(tmp_path):
     (run / "manifest.json").unlink()
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     with pytest.raises(
-        RunError, match="run has not finished training, .* or use a copy: regard export .*run --out DIR"
+        RunError, match=r"run has not finished training, .* or use a copy: regard export .*run --out DIR"
     ):
         translate_corpus(run, tmp_path / "a.txt", tmp_path / "out")
 

@@ -107,6 +107,7 @@ def mask_word(translator: Translator, source: str, word: str) -> list[Mask]:
             return [Mask(at, word=one.text) for one in cells for at in one.tokens]
     if not (word.isascii() and word.isdecimal() and int(word[:9]) < len(listed)):
         raise ConfigError(
-            f"There is no word {label(word)!r} in the sentence; it has {counted(len(listed), 'word')}: name one, or its place from 0."
+            f"There is no word {label(word)!r} in the sentence; it has {counted(len(listed), 'word')}: name "
+            "one, or its place from 0."
         )
     return [Mask(at, word=listed[int(word)]) for at, group in enumerate(encoded.words) if group == int(word)]

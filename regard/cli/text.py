@@ -192,9 +192,10 @@ def watch(doing: str, out: Path, work: Callable[..., "CorpusResult"]) -> "Corpus
         raise
     if found.failed:
         first = min((out / "failed").iterdir())
+        why = brief(first.read_text("utf-8"))
         raise RunError(
-            f"{counted(found.failed, 'shard')} failed three times; {first} says why: {brief(first.read_text('utf-8'))}. "
-            f"The others are kept: the same command tries again."
+            f"{counted(found.failed, 'shard')} failed three times; {first} says why: {why}. The others are kept: the "
+            "same command tries again."
         )
     typer.echo(f"{counted(found.lines, 'line')} into {', '.join(str(path) for path in found.outputs)}", err=True)
     return found

@@ -115,8 +115,8 @@ def read_rows(path: str, column: str = "", digests: Digests | None = None) -> It
             cells = line.split("\t")
             if not column.isdecimal() or not 1 <= int(column) <= len(cells):
                 raise DataError(
-                    f"{path}, line {number} has {counted(len(cells), 'column')}; --column is the number of one, from 1, "
-                    f"got {column}."
+                    f"{path}, line {number} has {counted(len(cells), 'column')}; --column is the number of one, from "
+                    f"1; got {column}."
                 )
             yield cells[int(column) - 1]
 
