@@ -202,8 +202,9 @@ def read_tokens(token: str | None, file: str | Path | None) -> tuple[AccessToken
         except (OSError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, ConfigError):
                 raise
+            why = getattr(error, "strerror", None) or error
             raise ConfigError(
-                f"The tokens in {file} cannot be read ({error}); each is a table [tokens.NAME] with token, "
+                f"The tokens in {file} cannot be read ({why}); each is a table [tokens.NAME] with token, "
                 f"and rate and quota if you want them."
             ) from None
         if not tables:
