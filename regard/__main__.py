@@ -13,6 +13,9 @@ INTERRUPTED, NO_READER = 130, 141  # as a shell reports SIGINT and SIGPIPE
 
 def main() -> None:
     """Run the command line."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started this process: nothing to read, nobody to write to
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
     try:
         try:
             app()

@@ -121,7 +121,9 @@ def load_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigError(f"There is no settings file {path}; give the path of a TOML file.") from None
     except OSError as error:
-        raise ConfigError(f"The settings file {path} could not be read: {error}.") from None
+        raise ConfigError(
+            f"The settings file {path} could not be read: {error.strerror or error}; give the path of a TOML file."
+        ) from None
 
 
 def parse_toml(content: bytes, path: Path) -> dict[str, Any]:

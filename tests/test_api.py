@@ -393,6 +393,8 @@ def test_a_notebook_shows_a_line_of_training():
     line = NotebookLine(screen)
     line(DataReady(3, 2_000_000, "cpu", ["a note"]))
     line(Stepped(1, 9, 0, 5.5, 0.001, 1234.0, 61.0))
+    line(Validated(8, {"perplexity": 54321.0, "bleu": 5.873e-07}, [], False))
+    assert "step 8 validation: perplexity 54321.0, bleu 0.0" in screen.texts[-1]
     line(Validated(9, {"bleu": 12.3}, ["a → b"], True, "bleu"))
     line(Stepped(9, 9, 0, 2.5, 0.001, 1234.0, 0.0))
     assert screen.texts[0] == "a note\n2.00 M weights on cpu, 3 batches per epoch"

@@ -35,6 +35,18 @@ def test_importing_regard_imports_next_to_nothing():
     assert sorted(name for name in found if name.startswith("regard")) == ["regard", "regard.version"]
 
 
+def test_standard_streams_that_are_closed_are_empty(monkeypatch):
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    monkeypatch.setattr(sys, "argv", ["regard", "corpora"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    assert sys.stdin.read() == ""
+    for name in ("stdin", "stdout", "stderr"):
+        getattr(sys, name).close()
+
+
 def test_the_help_imports_nothing_heavy():
     found = modules_of("sys.argv = ['regard', '--help']; from regard.__main__ import main; main()")
     assert "typer" in found

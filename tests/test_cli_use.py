@@ -99,13 +99,19 @@ def test_line_n_of_the_output_is_line_n_of_the_input(runs, translator, tmp_path)
 
 
 def test_bytes_that_are_not_utf_8_are_refused_in_a_file_and_on_standard_input(runs, tmp_path):
-    says = r"line 2: byte 4 \(0xE9\) is not UTF-8; convert it to UTF-8, or replace such bytes with data.invalid=replace"
+    short = r"line 2: byte 4 \(0xE9\) is not UTF-8; convert it to UTF-8"
+    says = rf"{short}, or replace such bytes with data.invalid=replace\.$"
     text, path = b"ko\ncaf\xe9\n", tmp_path / "latin.txt"
     path.write_bytes(text)
     refused("translate", runs / "one", path, folder=tmp_path, says=f"{path}, {says}")
     done = regard("translate", runs / "one", folder=tmp_path / "log", stdin=text)
     assert (done.code, done.out) == (2, "")
     assert re.search(f"regard: standard input, {says}", done.err)
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_bytes(b"a\tb\ncaf\xe9\tb\n")
+    for more in (["--on", "local", "--out", tmp_path / "out"], ["--terms", pairs]):  # these have no such setting
+        refused("translate", runs / "one", path, *more, folder=tmp_path, says=rf"{short}\.$")
+    refused("score", runs / "one", "--tsv", pairs, folder=tmp_path, says=rf"{short}\.$")
 
 
 def test_a_file_of_more_lines_than_are_read_at_once(runs, translator, tmp_path):
@@ -299,7 +305,7 @@ def test_what_is_written_last_is_refused_first(runs, corpus, tmp_path):
 
 def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
     for option in ("--count", "--longest"):
-        refused("generate", other, option, 0, folder=tmp_path, says=f"{option[2:]} must be .*at least 1; got 0")
+        refused("generate", other, option, 0, folder=tmp_path, says=f"{option} must be at least 1; got 0")
     refused("corpora", "copy", "--size", 0, folder=tmp_path, says="--size must be at least 1")
     refused("corpora", "copy", "--min-words", 0, folder=tmp_path, says="--min-words must be at least 1")
     threshold = ["--method", "threshold", "--threshold", "nan"]
@@ -309,6 +315,7 @@ def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
     for command in ("align", "heads"):
         says = "gold links of pair 2 name words 2-9, but it has 3 source words and 3 target words"
         refused(command, runs / "one", *corpus, "--gold", gold, folder=tmp_path, says=says)
+    refused("demo", "--minutes", -1, folder=tmp_path, says="--minutes must be at least 0; got -1.0")
     refused("demo", "--model", "document", folder=tmp_path, says="needs a model of the same task as bahdanau")
 
 
@@ -329,7 +336,7 @@ def test_wrong_usage_is_code_2_and_says_how(arguments, tmp_path):
         (["translate", "x", "--beam", "3", "--beam", "abc"], "--beam takes a whole number; got 'abc'."),
         (["translate", "x", "--beam=2.5"], "--beam takes a whole number; got '2.5'."),
         (["translate", "x", "--temperature", "hot"], "--temperature takes a number; got 'hot'."),
-        (["translate", "x", "--max-tokens", 0], "--max-tokens has a wrong value .*; got '0'."),
+        (["translate", "x", "--max-tokens", 0], "--max-tokens takes a number that is at least 1; got '0'."),
         (["train", "--minutes", "five"], "--minutes takes a number; got 'five'."),
         (["corpora", "copy", "--size", ""], "--size takes a whole number; got ''."),
     ],
@@ -354,7 +361,7 @@ def test_score(runs, corpus, tmp_path):
 
 def test_empty_translations_of_a_test_set_are_noted(runs, corpus, tmp_path):
     short = run("score", runs / "one", *corpus, "decode.max_ratio=0", "decode.max_extra=0", folder=tmp_path)
-    assert "12 of 12 translations of one are empty" in short.err
+    assert "empty translations of one: 12 of 12" in short.err
 
 
 def test_blank_lines_of_a_test_set_are_counted(runs, corpus, tmp_path):
@@ -533,13 +540,17 @@ def test_the_other_corpora_are_written_as_their_tasks_read_them(tmp_path):
     for name, file in (("tales", "tales.txt"), ("copy", "new.gold")):
         mine = tmp_path / file
         mine.write_text("mine", encoding="utf-8")
-        says = f"{mine} exists already; pass another --out, or delete it"
+        says = f"{mine} exists already and holds something else; pass another --out, or delete it"
         refused("corpora", name, "--out", mine.with_suffix(""), folder=tmp_path, says=says)
         assert mine.read_text(encoding="utf-8") == "mine"
     assert not (tmp_path / "new.source").exists()
     (tmp_path / "new.gold").unlink()
-    for _ in range(2):  # the same command again makes the same files
-        run("corpora", "copy", "--out", tmp_path / "new", "--size", 3, folder=tmp_path)
+    for name in ("copy", "shapes"):  # the same command again makes the same files
+        for _ in range(2):
+            run("corpora", name, "--out", tmp_path / f"new-{name}", "--size", 3, folder=tmp_path)
+    (tmp_path / "new-shapes" / "000001.txt").write_text("mine", encoding="utf-8")
+    again = ["shapes", "--out", tmp_path / "new-shapes", "--size", 3]
+    refused("corpora", *again, folder=tmp_path, says="exists already and holds something else")
     refused("corpora", "talse", folder=tmp_path, says="Did you mean 'tales'?")
 
 
@@ -576,7 +587,7 @@ def test_a_line_beyond_the_limit_is_left_empty_with_a_message(runs, translator, 
     assert done.code == 2
     assert "line 2: not translated; 9 tokens exceed the limit of 8 tokens\n" in done.err
     assert "line 3: not translated; 1000 characters exceed the limit of 8 tokens\n" in done.err
-    assert "regard: 2 of 4 lines are longer than 8 tokens and were left empty" in done.err
+    assert "regard: Lines of more than 8 tokens were left empty, 2 of 4; split" in done.err
     done = regard("translate", runs / "one", *options, "--json", folder=tmp_path / "log", stdin=given)
     assert [json.loads(line)["finished"] == "too long" for line in lines_of(done)] == [False, True, True, False]
 

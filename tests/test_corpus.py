@@ -1,6 +1,7 @@
 """A corpus through a model in shards: alignments, measures and reach are those of the whole, and options are kept."""
 
 import json
+import shutil
 
 import pytest
 import trained
@@ -215,6 +216,36 @@ def test_what_does_not_go_with_shards_is_one_sentence(arguments, sentence, pairs
     done = command(name, trained.run("copy"), *rest, folder=tmp_path / "log")
     assert done.code == 2
     assert sentence in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["translate", "--unknown", "x"], "--unknown must be 'copy' or 'keep'; got 'x'."),
+        (["translate", "--beam", "0"], "--beam must be at least 1; got 0."),
+        (["align", "--layer", "9"], "There is no layer 9 of cross-attention"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_the_first_shard_and_the_folder_stays_free(
+    arguments, sentence, pairs, tmp_path
+):
+    (name, *options), (source, target) = arguments, pairs
+    files = [source] if name == "translate" else ["--source", source, "--target", target]
+    shards = ["--on", "local", "--workers", 1, "--out", tmp_path / "out"]
+    done = command(name, trained.run("copy"), *files, *shards, *options, folder=tmp_path / "log")
+    assert done.code == 2
+    assert sentence in done.err
+    assert not (tmp_path / "out" / "plan.json").exists()
+
+
+def test_shards_need_a_run_whose_weights_stay_as_they_are(tmp_path):
+    run = shutil.copytree(trained.run("copy"), tmp_path / "run")
+    (run / "manifest.json").unlink()
+    (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
+    with pytest.raises(
+        RunError, match=r"run has not finished training, .* or use a copy: regard export .*run --out DIR"
+    ):
+        translate_corpus(run, tmp_path / "a.txt", tmp_path / "out")
 
 
 def test_an_ensemble_cannot_place_terms(tmp_path):

@@ -317,7 +317,7 @@ def test_replaced_bytes_are_a_setting_and_their_pairs_are_counted(tmp_path):
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     config = write_corpus(tmp_path)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DataError, match="could not be made"):
+    with pytest.raises(DataError, match="cannot be created"):
         prepare(PairEncoding(config), tmp_path / "file" / "run")
 
 

@@ -104,8 +104,12 @@ def test_a_zst_file_without_the_library_for_it_is_one_sentence(tmp_path, monkeyp
 @pytest.mark.parametrize("pack", PACKERS.values())
 def test_a_damaged_packed_file_is_refused_in_one_sentence(tmp_path, pack):
     path = tmp_path / "text"
-    path.write_bytes(pack(b"".join(b"%d line\n" % number for number in range(5000)))[:-300])
-    with pytest.raises(DataError, match=r"incomplete or damaged: only \d+ lines could be read \(.+\); copy or"):
+    packed = pack(b"".join(b"%d line\n" % number for number in range(5000)))
+    path.write_bytes(packed[:-300])
+    with pytest.raises(DataError, match=r"incomplete or damaged \(.+\); copy or download it again\.$"):
+        list(read_lines(path))
+    path.write_bytes(packed[:40])  # not one line of it can be read
+    with pytest.raises(DataError, match=r"incomplete or damaged \((?!only 0).+\); copy or"):
         list(read_lines(path))
 
 

@@ -383,6 +383,13 @@ def test_the_terminal_shows_the_same_table():
     assert "cross-attention" in plain
 
 
+def test_a_weight_of_one_has_its_number_and_stays_in_its_column():
+    trace = Trace.from_arrays(["x", "y", "z"], ["a", "b"], [[0, 1, 0], [0.25, 0.5, 0.25]])
+    assert trace.to_terminal(colour=False).split("\n")[1:3] == ["a     @100    ", "b :25 +50 :25 "]
+    coloured = re.sub("\x1b[^m]*m", "", trace.to_terminal(colour=True)).split("\n")
+    assert coloured[1:3] == ["a    100   ", "b 25 50 25 "]
+
+
 def test_a_wide_matrix_is_cut_to_the_terminal():
     words = [f"w{at}" for at in range(90)]
     text = Trace.from_arrays(words, ["x"], np.full((1, 90), 1 / 90)).to_terminal(width=60, colour=False)

@@ -94,7 +94,7 @@ def test_a_disk_that_takes_nothing_more_is_one_sentence(cluster, tmp_path):
     out = tmp_path / "out"
     plan = make_plan([corpus(tmp_path)], out, 20, "", TASK)
     (out / "failed").write_text("in the way", encoding="utf-8")
-    with pytest.raises(RunError, match=r"^The folder .*failed could not be made"):
+    with pytest.raises(RunError, match=r"^The folder .*failed cannot be created"):
         run_ray(Upper(fails_at="line 25"), plan, out, 2, address=cluster.address)
 
 

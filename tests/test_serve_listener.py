@@ -11,13 +11,15 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import uvicorn
 from patience import PATIENCE, until
 from serve_parts import serving
 from test_serve_life import request, total, waiting, without_room
 
+from regard.errors import RunError
 from regard.serve.app import FOLDERS
-from regard.serve.process import Server
+from regard.serve.process import Server, serve
 from regard.serve.protocol import Listener, Protocol
 from regard.serve.state import EACH, Turns
 
@@ -103,6 +105,17 @@ def test_a_file_of_the_page_comes_compressed_and_is_not_sent_twice() -> None:
             assert get(f"/page/{name}").status_code == 404, name
 
 
+def test_a_port_in_use_is_refused_in_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(RunError, match=rf"^Port {port} is in use by another program; choose another with --port"):
+            serve([FOLDERS[0]], port=port)
+    with pytest.raises(
+        RunError, match=r"^The server cannot listen there: [^\[]*; choose another --host or --port than"
+    ):
+        serve([FOLDERS[0]], host="192.0.2.1", token="12345678")
+
+
 class Full(socket.socket):
     """A listening socket of a process that has no room for another open file at first."""
 
@@ -150,7 +163,7 @@ def test_connections_are_accepted_again_once_there_are_open_files(caplog: Any) -
 
 def test_a_second_signal_finds_closed_sockets_and_changes_nothing_unless_it_is_an_interrupt() -> None:
     state: Any = SimpleNamespace(stopping=False)
-    server = Server(uvicorn.Config("none"), Protocol, state, state, lambda: None)
+    server = Server(uvicorn.Config("none"), Protocol, state, state)
 
     async def go() -> None:
         with socket.create_server(("127.0.0.1", 0)) as one:

@@ -167,6 +167,8 @@ def test_a_run_of_another_task_cannot_be_served(tmp_path: Path) -> None:
     train(resolve(wanted), tmp_path / "reviews")
     with pytest.raises(RunError, match="for the task 'classify'; only translators and captioners can be served"):
         load_model(str(tmp_path / "reviews"), Limits())
+    with pytest.raises(AssertionError, match="did not start"):  # it gives no address
+        Server(tmp_path / "reviews")
 
 
 def test_an_example_is_drawn_with_its_right_caption(server: Server) -> None:

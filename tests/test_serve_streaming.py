@@ -190,6 +190,22 @@ def test_while_models_are_loaded_the_server_says_so() -> None:
     assert asyncio.run(ask("/languages")).json() == []
 
 
+def test_languages_that_a_run_does_not_name_come_from_the_operator(caplog: pytest.LogCaptureFixture) -> None:
+    def pairs(*given: str) -> dict[str, list[str]]:
+        state = ServerState([], Limits(), Access())
+        sides = {"kind": "translate", "source": {"code": "und"}, "target": {"code": "fr"}}
+        nothing = {"open": lambda: None, "start": lambda: None}
+        state._opened = [SimpleNamespace(about={**sides, "id": "m"}, name="m", run="runs/m", **nothing)]  # type: ignore[list-item]
+        state.unnamed = dict(zip(("source", "target"), given, strict=True))
+        state.open()
+        return state.pairs
+
+    assert pairs("EN", "pt") == {"en": ["fr"]}  # the run names its target language
+    assert not caplog.messages
+    assert pairs("", "") == {"und": ["fr"]}
+    assert caplog.messages[0].startswith("runs/m: languages that the run does not name are served as und; name them")
+
+
 def test_a_model_that_ships_has_the_name_that_other_commands_use() -> None:
     state = ServerState([], Limits(), Access())
     kinds = {"en-fr-bahdanau": "translate", "en-fr-transformer": "translate", "shapes": "caption"}

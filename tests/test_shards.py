@@ -217,7 +217,7 @@ def test_a_shard_that_cannot_be_set_aside_is_one_sentence(corpus, tmp_path):
     out = tmp_path / "out"
     plan = make_plan(corpus[0], out, 4, "", TASK)
     (out / "failed").write_text("in the way", encoding="utf-8")
-    with pytest.raises(DataError, match=r"^The folder .*failed could not be made"):
+    with pytest.raises(DataError, match=r"^The folder .*failed cannot be created"):
         run_local(Upper(fails_at="line 9"), plan, out, 1)
 
 

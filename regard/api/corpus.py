@@ -24,14 +24,15 @@ from regard.api.loading import Run, load
 from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import need_ray, run_ray
-from regard.cluster.shards import FORMATS, Count, Plan, Start, Work, finished, fold, join, make_plan
+from regard.cluster.shards import FORMATS, Count, Plan, Start, Work, finished, fold, forget, join, make_plan
 from regard.data.files import Progress, digest, usable_cores
 from regard.data.pharaoh import format_pharaoh
-from regard.errors import ConfigError, DataError, RunError, check_known
+from regard.errors import ConfigError, DataError, RegardError, RunError, check_known
 from regard.look.measure import Reach, ReachSum, Report, ReportSum
 from regard.look.record import attentions
 from regard.training.known import find_run
 from regard.training.locks import locked
+from regard.training.runs import find_weights, unfinished_at
 
 PLACES = ("local", "ray")
 SILENT = 600.0  # seconds without one more line before a worker counts as stuck; its shard is tried again
@@ -104,7 +105,11 @@ def over_shards(
         lines = sum(one.lines for one in plan.inputs)
         if outputs := finished(out):
             return CorpusResult(outputs, lines, 0)
-        failed = where.run(start, plan, out, workers, progress)
+        try:
+            failed = where.run(start, plan, out, workers, progress)
+        except RegardError:
+            forget(out)  # what is refused leaves nothing behind
+            raise
         return CorpusResult([] if failed else finish(plan, out), lines, failed)
 
 
@@ -114,6 +119,7 @@ def start_translating(
     """Loads the translator in a worker; the work is to translate the lines of a shard, of all lengths together."""
     torch.set_num_threads(threads)
     translator = load(runs, device, "translate", engine)  # several are an ensemble
+    translator.translate([], max_tokens=max_tokens, **options)  # refuses wrong options before the first shard
 
     def work(lines: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         seen = 0
@@ -174,7 +180,7 @@ def translate_corpus(
     if len(folders) > 1 and options.get("terms"):
         raise ConfigError("An ensemble cannot place terms; leave --terms or --with out.")
     number, threads = share_cores(workers, where.gpus, PER_GPU)
-    task = {"work": "translate", "weights": [digest(one / "weights.safetensors") for one in folders], "align": align,
+    task = {"work": "translate", "weights": [_weights(one) for one in folders], "align": align,
             "options": options, "engine": engine, "format": format, "max_tokens": max_tokens}  # fmt: skip
     runs = [str(one) for one in folders]
     start = partial(start_translating, runs, device, engine, threads, max_tokens, align, options)
@@ -263,6 +269,7 @@ def start_aligning(run: Path, back: Path | None, device: str, how: Linking, head
     torch.set_num_threads(1)
     ahead = load(run, device, "translate")
     behind = load(back, device, "translate") if back else None
+    weigh_pairs(ahead, [("a", "a")], heads)  # refuses a layer or head that there is not
 
     def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         for some in _parts(rows, count):
@@ -311,7 +318,18 @@ def start_reaching(run: Path, device: str, farthest: int) -> Work:
 def _about(run: Path) -> dict[str, str]:
     """What results depend on: the weights, and the head that was chosen."""
     choice = run / FILE
-    return {"weights": digest(run / "weights.safetensors"), "choice": digest(choice) if choice.exists() else ""}
+    return {"weights": _weights(run), "choice": digest(choice) if choice.exists() else ""}
+
+
+def _weights(run: Path) -> str:
+    """The digest of the weights of a run, which must be finished: others may change between two shards."""
+    find_weights(run)  # refuses a folder that holds no run
+    if unfinished_at(run) is not None:
+        raise RunError(
+            f"{run} has not finished training, so that its weights may change between two shards; finish it with "
+            f"`regard train --out {run}`, or use a copy: regard export {run} --out DIR."
+        )
+    return digest(run / "weights.safetensors")
 
 
 def _files(paths: Sequence[str | Path]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from regard.api.tracing import tokens_of
 from regard.api.translator import Translator, clean
 from regard.data.files import Progress
 from regard.data.pharaoh import Alignment, Gold
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, counted
 from regard.evaluate.alignment import score_alignments
 from regard.look.change import Importance, Mask, Silence, find, importance
 from regard.look.flow import Flow, flow
@@ -107,6 +107,7 @@ def mask_word(translator: Translator, source: str, word: str) -> list[Mask]:
             return [Mask(at, word=one.text) for one in cells for at in one.tokens]
     if not (word.isascii() and word.isdecimal() and int(word[:9]) < len(listed)):
         raise ConfigError(
-            f"There is no word {label(word)!r} in the sentence; name one of its {len(listed)} words, or a place from 0."
+            f"There is no word {label(word)!r} in the sentence; it has {counted(len(listed), 'word')}: name "
+            "one, or its place from 0."
         )
     return [Mask(at, word=listed[int(word)]) for at, group in enumerate(encoded.words) if group == int(word)]

@@ -25,7 +25,7 @@ def lines_about(event: Event) -> list[str]:
         case Noticed(step, text):
             return [f"step {step}: {text}"]
         case Validated(step, metrics, samples, best, by):
-            scores = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+            scores = ", ".join(f"{name} {plain_number(value)}" for name, value in metrics.items())
             measured = f"step {step} validation: {scores}{f' (best so far by {by})' if best else ''}"
             return [measured, *(f"    {sample}" for sample in samples)]
         case Finished(step, reason, seconds):
@@ -37,6 +37,15 @@ def lines_about(event: Event) -> list[str]:
 def describe_step(event: Stepped) -> str:
     """Loss, speed and learning rate of an update."""
     return f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} tokens/s  rate {event.rate:.2g}"
+
+
+def plain_number(value: float) -> str:
+    """A score in four digits, or with one decimal where those would need an exponent.
+
+    >>> plain_number(12.3456), plain_number(5.873e-07), plain_number(54321.0)
+    ('12.35', '0.0', '54321.0')
+    """
+    return f"{value:.4g}" if 1e-3 <= abs(value) < 1e4 else f"{value:.1f}"
 
 
 def clock(seconds: float) -> str:

@@ -124,7 +124,7 @@ class Translator(Trained):
         """
         texts = as_texts(text)
         if unknown not in ("copy", "keep"):
-            raise ConfigError(f"unknown must be copy or keep; got {unknown!r:.40}.")
+            raise ConfigError(f"unknown must be 'copy' or 'keep'; got {unknown!r:.40}.")
         config = self.settings(**settings)
         prefixes = None if prefix is None else self._prefixes(prefix, len(texts))
         split = split and prefixes is None

@@ -1,6 +1,6 @@
 """regard corpora"""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -66,14 +66,24 @@ def _write_shapes(out: str, size: int, seed: int) -> Path:
     from regard.data.files import fill_folder
     from regard.data.images import encode_png
 
-    if Path(out).exists():
-        raise DataError(f"{out} exists already; pass another --out, or delete it.")
-    with fill_folder(Path(out)) as folder:
+    def files() -> Iterator[tuple[str, bytes]]:
         for number in range(size):
             shown = scene(number, seed)
-            (folder / f"{number:06}.png").write_bytes(encode_png(draw_scene(shown)))
-            (folder / f"{number:06}.txt").write_text(shown.caption + "\n", encoding="utf-8")
-    return Path(out)
+            yield f"{number:06}.png", encode_png(draw_scene(shown))
+            yield f"{number:06}.txt", f"{shown.caption}\n".encode()
+
+    there = Path(out)
+    if there.exists():
+        same = there.is_dir() and len(list(there.iterdir())) == 2 * size
+        if not same or any(
+            not (there / name).is_file() or (there / name).read_bytes() != data for name, data in files()
+        ):
+            raise DataError(f"{out} exists already and holds something else; pass another --out, or delete it.")
+        return there
+    with fill_folder(there) as folder:
+        for name, content in files():
+            (folder / name).write_bytes(content)
+    return there
 
 
 def _write(files: Mapping[str, Iterable[str]]) -> list[Path]:
@@ -83,7 +93,7 @@ def _write(files: Mapping[str, Iterable[str]]) -> list[Path]:
     contents = {Path(name): "".join(f"{line}\n" for line in lines).encode() for name, lines in files.items()}
     for path, content in contents.items():
         if path.exists() and path.read_bytes() != content:
-            raise DataError(f"{path} exists already; pass another --out, or delete it.")
+            raise DataError(f"{path} exists already and holds something else; pass another --out, or delete it.")
     return [write_atomically(*one) for one in contents.items()]
 
 

@@ -45,13 +45,13 @@ def demo(
     torch.set_num_threads(1)  # more threads do not speed up tensors of this size
     check_known("demo", task, DEMOS)
     name, corpus, settings, show = DEMOS[task]
-    if task == "translate" and not model:
-        show_shipped((out or Path("demo") / corpus).parent)
-        put("\nNow a small translator, trained here from scratch on generated sentences:")
     if model and entry(model).task != entry(name).task:
         raise ConfigError(f"The demo {task} needs a model of the same task as {name}; {model} is for another.")
     run = out or Path("demo") / corpus
     experiment, _ = plan(run, None, model or name, "tiny", settings.split(), minutes, corpus=corpus)
+    if task == "translate" and not model:
+        show_shipped(run.parent)
+        put("\nNow a small translator, trained here from scratch on generated sentences:")
     with Watcher() as watcher:
         reason = begin(experiment, run, watcher, watcher.stages)
     if reason in BEFORE_THE_END:
@@ -66,8 +66,10 @@ def demo(
 
 def show_shipped(folder: Path) -> None:
     """Real sentences with the models that ship, and the alignment of one."""
+    from regard.data.files import make_folder
     from regard.training.known import shipped_folder
 
+    make_folder(folder)
     if shipped_folder("en-fr") is None or shipped_folder("en-fr/bahdanau") is None:
         put("The models that ship with regard are not part of this copy, so the demo begins with training.")
         return
@@ -76,7 +78,6 @@ def show_shipped(folder: Path) -> None:
         put(f"{name}, a trained model that ships with regard:")
         for text, one in zip(REAL, translator.translate(list(REAL)), strict=True):
             put(f"  {text}\n  → {one}")
-    folder.mkdir(parents=True, exist_ok=True)
     _show_alignment(translator, REAL[-1], folder / "economic-area.png")
 
 

@@ -98,6 +98,7 @@ def describe_run(name: str) -> None:
     """What a run expects, how it was made, and the scores of its card."""
     from regard.api.exporting import about_run, read_card
     from regard.api.loading import read_experiment
+    from regard.api.progress import plain_number
     from regard.models.registry import entry
     from regard.training.known import find_run
     from regard.training.runs import find_weights
@@ -118,7 +119,11 @@ def describe_run(name: str) -> None:
         }
     form = expects["form"] if expects else getattr(experiment.data, "form", "none")
     rows |= {"form": f"text is rewritten first (data.form={form})"} if form != "none" else {}
-    rows |= {"validation": f"{about['best']:.4g} ({experiment.train.best_by})"} if about.get("best") is not None else {}
+    rows |= (
+        {"validation": f"{plain_number(about['best'])} ({experiment.train.best_by})"}
+        if about.get("best") is not None
+        else {}
+    )
     rows |= {"training": counted(round(about["seconds"]), "second")} if about.get("seconds") else {}
     rows |= {key: card[key] for key in ("data", "licence") if key in card}
     for key, value in rows.items():

@@ -45,15 +45,28 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except RegardError as error:
-            raise type(error)(_by_options(str(error), ctx)) from error
+            raise type(error)(_by_options(_without_settings(str(error), ctx), ctx)) from error
         except BrokenPipeError as error:
             raise NoReaderError from error
 
 
+def _without_settings(sentence: str, context: Any) -> str:
+    """A sentence about a text, without the advice to change how it is read where that cannot be set: only training has
+    these settings for every file, and translating for what it prints line by line."""
+    command, given = context.command.name, context.params
+    lists = tuple(f"{given[name]}, line" for name in ("terms", "lexicon") if given.get(name))
+    printing = command == "translate" and not given["on"] and not given["out"] and not sentence.startswith(lists)
+    advice = r", or [^,;]*\bdata\.(?:invalid=replace|max_line higher|max_unpacked higher)(?=\.$)"
+    return sentence if printing or command in ("train", "sweep") else re.sub(advice, "", sentence)
+
+
 def _by_options(sentence: str, context: Any) -> str:
-    """A sentence about settings, one of which came by an option: with the names of the options, as in --beam."""
-    setting = re.compile(r"(?<![\w./-])(?:data|decode|train)\.(\w+)")  # and no part of a path
+    """A sentence about settings or parameters that came by options: with the names of the options, as in --beam."""
     options = {one.name: one.opts[0] for one in context.command.params if one.param_type_name == "option"}
+    name, verb, rest = sentence.partition(" must be ")
+    if verb and name in options:
+        return options[name] + verb + rest
+    setting = re.compile(r"(?<![\w./-])(?:data|decode|train)\.(\w+)")  # and no part of a path
     named = [name for name in setting.findall(sentence) if name in options]
     if any(options[name] in sentence for name in named) or not any(_is_given(context, name) for name in named):
         return sentence  # also where both were given, which it says
@@ -71,6 +84,9 @@ def _wrong_value(options: list[str], message: str, given: list[str]) -> str:
     value = [after for name, after in itertools.pairwise(parts) if name in options][-1:]  # the last one counts
     kinds = {"integer": "a whole number", "number": "a number", "float": "a number"}
     kind = next((words for kind, words in kinds.items() if f"valid {kind}" in message), None)
+    bound = re.search(r"should be (greater|less) than or equal to (\S+)", message)
+    if bound:
+        kind = f"a number that is at {'least' if bound[1] == 'greater' else 'most'} {bound[2]}"
     wanted = f"takes {kind}" if kind else f"has a wrong value ({brief(message)})"
     return f"{options[0]} {wanted}; got {brief(''.join(value))!r}."
 

@@ -65,7 +65,7 @@ class Scoring:
             found = translator.translate(sources, split=False, progress=progress, **options)
         empty = sum("empty" in one.flags for one in found)
         if empty:
-            typer.echo(f"{empty} of {counted(len(found), 'translation')} of {translator.name} are empty", err=True)
+            typer.echo(f"empty translations of {translator.name}: {empty} of {len(found)}", err=True)
         written = [one.text for one in found]
         with bar("scoring"):
             return written, score(written, references, metrics=metrics, **self.measured)

@@ -19,6 +19,8 @@ def serve(
     allow_origin: Annotated[list[str] | None, Option(help="Origin whose pages may use the server; repeatable.")] = None,
     suggestions: Annotated[Path | None, Option(help="File to which suggested translations are added.")] = None,
     limit: Annotated[list[str] | None, Option(metavar="NAME=VALUE", help="Change a limit of docs/serving.md.")] = None,
+    source_language: Annotated[str, Option(help="Code of the source language, as en, for runs without one.")] = "",
+    target_language: Annotated[str, Option(help="Code of the target language, as pt, for runs without one.")] = "",
     engine: Engine = "regard",
 ) -> None:
     """Serve a page for people and the REST API of LibreTranslate and DeepL for programs."""
@@ -37,5 +39,6 @@ def serve(
         origins=allow_origin or [],
         engine=engine,
         suggestions=suggestions,
+        languages=(source_language, target_language),
         ready=lambda address: typer.echo(f"Open {address}"),
     )

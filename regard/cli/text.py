@@ -17,7 +17,7 @@ from regard.cli.options import Pairs
 from regard.cli.progress import bar
 from regard.data.files import check_not_input, decode_line, read_lines, split_lines
 from regard.data.settings import READING, DataConfig, Reading
-from regard.errors import ConfigError, DataError, RunError, counted
+from regard.errors import ConfigError, DataError, RunError, brief, counted
 
 if TYPE_CHECKING:
     from regard.api.corpus import CorpusResult
@@ -137,7 +137,7 @@ def check_out(path: Path | None, *inputs: str | Path | None) -> None:
     if not path.absolute().parent.is_dir():
         raise DataError(f"There is no folder {path.parent} to write {path.name} into; create it first.")
     if not os.access(path.absolute().parent, os.W_OK):
-        raise DataError(f"The folder {path.parent} cannot be written to; pass another --out.")
+        raise DataError(f"The folder {path.parent} is not writable; pass another --out.")
 
 
 def put(line: str) -> None:
@@ -191,9 +191,11 @@ def watch(doing: str, out: Path, work: Callable[..., "CorpusResult"]) -> "Corpus
         typer.echo(f"stopped; the shards in {out} are kept, and the same command continues", err=True)
         raise
     if found.failed:
+        first = min((out / "failed").iterdir())
+        why = brief(first.read_text("utf-8"))
         raise RunError(
-            f"{counted(found.failed, 'shard')} failed three times; {out / 'failed'} says why. The others are kept: the "
-            f"same command tries again."
+            f"{counted(found.failed, 'shard')} failed three times; {first} says why: {why}. The others are kept: the "
+            "same command tries again."
         )
     typer.echo(f"{counted(found.lines, 'line')} into {', '.join(str(path) for path in found.outputs)}", err=True)
     return found

@@ -281,8 +281,8 @@ class Notes:
             typer.echo(NOTES["lower-cased"], err=True)
         if self.too_long:
             raise DataError(
-                f"{self.too_long} of {lines} lines are longer than {self.max_tokens} tokens and were left empty; split "
-                f"them into sentences, or pass a larger --max-tokens."
+                f"Lines of more than {counted(self.max_tokens, 'token')} were left empty, {self.too_long} of {lines}; "
+                f"split them into sentences, or pass a larger --max-tokens."
             )
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from regard.cluster.local import check_workers
 from regard.cluster.ray import connect
+from regard.data.files import make_folder
 from regard.data.prepare import Stages
 from regard.errors import ConfigError, RegardError, RunError, TrainingError, brief, check_known, counted
 from regard.models.registry import IMPORTED
@@ -205,11 +206,13 @@ def train_on_ray(
 @contextmanager
 def mark_beside(run: Path) -> Iterator[Path]:
     """A file beside the run folder, for the block."""
+    make_folder(run.parent)
     try:
-        run.parent.mkdir(parents=True, exist_ok=True)
         file = tempfile.NamedTemporaryFile(prefix=f".{run.name}.", suffix=".tmp", dir=run.parent)  # noqa: SIM115
     except OSError as error:
-        raise RunError(f"{run.parent} cannot be made or written to: {error.strerror or error}.") from None
+        raise RunError(
+            f"The folder {run.parent} is not writable: {error.strerror or error}; choose another --out."
+        ) from None
     with file:
         yield Path(file.name)
 

@@ -19,6 +19,7 @@ import lzma
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -35,7 +36,7 @@ from regard.data.files import (
     unseal,
     write_atomically,
 )
-from regard.errors import ConfigError, DataError, RunError, check_known, need
+from regard.errors import ConfigError, DataError, RunError, check_known, counted, need
 
 Count = Callable[[int], None]  # called with the number of rows that were just done
 Work = Callable[[Sequence[str], Count], Iterable[dict[str, Any]]]  # the rows of a shard -> one result for each
@@ -114,7 +115,8 @@ def read_rows(path: str, column: str = "", digests: Digests | None = None) -> It
             cells = line.split("\t")
             if not column.isdecimal() or not 1 <= int(column) <= len(cells):
                 raise DataError(
-                    f"{path}, line {number} has {len(cells)} columns; --column is one of their numbers, got {column}."
+                    f"{path}, line {number} has {counted(len(cells), 'column')}; --column is the number of one, from "
+                    f"1; got {column}."
                 )
             yield cells[int(column) - 1]
 
@@ -273,6 +275,13 @@ def missing(plan: Plan, out: Path) -> list[Shard]:
     make_folder(out / "shards")
     shutil.rmtree(out / "failed", ignore_errors=True)
     return [shard for shard in plan.shards() if read_results(out, shard) is None]
+
+
+def forget(out: Path) -> None:
+    """Remove a plan by which nothing was made, so that the folder can be begun otherwise."""
+    with suppress(OSError):  # a folder with results is not empty and stays
+        (out / "shards").rmdir()
+        (out / "plan.json").unlink()
 
 
 def set_aside(out: Path, shard: Shard, reason: str) -> None:

@@ -176,8 +176,9 @@ def with_links(corpus: Corpus[Pair], files: tuple[str, ...], reading: Reading = 
                 longer = count + 1 + sum(1 for _ in both)
                 counts = (longer, count) if pair is None else (count, longer)
                 raise DataError(
-                    f"The alignment {', '.join(files)} has {counts[0]} lines and the corpus {counts[1]} pairs; line n "
-                    f"must hold the links of pair n, an empty line where there are none."
+                    f"The alignment {', '.join(files)} has {counted(counts[0], 'line')} and the corpus "
+                    f"{counted(counts[1], 'pair')}; line n must hold the links of pair n, an empty line where there "
+                    "are none."
                 )
             where = f"{line[0]}, line {line[1]},"
             yield pair._replace(links=tuple(sorted(_inside(pair, parse_pharaoh(line[2], where), where))))

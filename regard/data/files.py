@@ -171,8 +171,14 @@ def read_whole(path: str | Path, most: int, reading: Reading = READING, digests:
             if len(content) > most:
                 raise DataError(f"{path} holds more than {most >> 20} MiB; a file of its kind may not be larger.")
     except UNREADABLE as error:
-        raise DataError(f"{path} is incomplete or damaged ({error}); copy or download it again.") from None
+        raise DataError(damaged(path, error)) from None
     return bytes(content)
+
+
+def damaged(name: str | Path, error: BaseException, read: str = "") -> str:
+    """The sentence for a file that could not be read to its end; `read` is what there was of it."""
+    said = f"only {read} could be read: {error}" if read else str(error)
+    return f"{name} is incomplete or damaged ({said}); copy or download it again."
 
 
 def read_lines(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[str]:
@@ -224,10 +230,7 @@ def split_lines(read: Callable[[], bytes], name: str | Path, most: int) -> Itera
         try:
             block = read()
         except UNREADABLE as error:
-            raise DataError(
-                f"{name} is incomplete or damaged: only {counted(number, 'line')} could be read ({error}); copy or "
-                "download it again."
-            ) from None
+            raise DataError(damaged(name, error, counted(number, "line") if number else "")) from None
         parts.append(block)
         size += len(block)
         if block and b"\n" not in block and size <= most:
@@ -256,7 +259,7 @@ def decode_line(line: bytes, name: str | Path, number: int, invalid: str) -> str
             raise DataError(f"{name} looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT.") from None
         raise DataError(
             f"{name}, line {number}: byte {error.start + 1} (0x{line[error.start]:02X}) is not UTF-8; "
-            "convert it to UTF-8, or replace such bytes with data.invalid=replace (train, or translate without --on)."
+            "convert it to UTF-8, or replace such bytes with data.invalid=replace."
         ) from None
 
 
@@ -304,11 +307,11 @@ def write_atomically(path: Path, content: bytes) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those that it is in, unless it is there."""
+    """Create a folder and those that it is in, unless it is there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"The folder {folder} could not be made: {error.strerror or error}.") from None
+        raise DataError(f"The folder {folder} cannot be created: {error.strerror or error}; choose another.") from None
 
 
 @contextmanager

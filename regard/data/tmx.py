@@ -10,7 +10,7 @@ from typing import NamedTuple
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
-from regard.data.files import UNREADABLE, Digests, read_blocks, read_whole
+from regard.data.files import UNREADABLE, Digests, damaged, read_blocks, read_whole
 from regard.data.formats.document import LARGEST, is_bilingual, read_bilingual
 from regard.data.formats.xml import InertXML
 from regard.data.settings import READING, Reading
@@ -47,10 +47,7 @@ def read_units(path: str, reading: Reading = READING, digests: Digests | None = 
             found.unanswered += len(block)
             found.parser.Parse(block, not block)
         except UNREADABLE as error:
-            raise DataError(
-                f"{path} is incomplete or damaged: only {counted(found.count, 'unit')} could be read ({error}); copy "
-                "or download it again."
-            ) from None
+            raise DataError(damaged(path, error, counted(found.count, "unit") if found.count else "")) from None
         except expat.ExpatError as error:
             raise found.broken(f"{expat.ErrorString(error.code)} in line {error.lineno}") from None
         except DataError:

@@ -1,6 +1,7 @@
 """The server as a process: bind, answer, and on SIGTERM finish what was accepted."""
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -45,22 +46,22 @@ class Server(uvicorn.Server):
         protocol: type[Protocol],
         guard: Guard,
         state: ServerState,
-        ready: Callable[[], None],
     ) -> None:
         super().__init__(config)
         self.protocol = protocol
-        self.guard, self.state, self.ready = guard, state, ready
+        self.guard, self.state = guard, state
+        self.listening = threading.Event()
         self.listeners: list[Listener] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and report it."""
+        """Listen."""
         await super().startup([])  # connections are accepted by our own listeners
         protocol = partial(self.protocol, self.config, self.server_state, self.lifespan.state)
         self.listeners = [Listener(one, self.guard, protocol, self.server_state) for one in sockets or ()]
         # What is loaded stays; a collector that goes through all of it would hold every request meanwhile.
         gc.collect()
         gc.freeze()
-        self.ready()
+        self.listening.set()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal: begin to stop, or with a second SIGINT stop at once."""
@@ -113,22 +114,24 @@ def serve(
     origins: Sequence[str] = (),
     engine: str = "regard",
     suggestions: str | Path | None = None,
+    languages: tuple[str, str] = ("", ""),
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve runs until SIGTERM or SIGINT. `ready` is called with the address of the page once the port is open.
+    """Serve runs until SIGTERM or SIGINT. `ready` is called with the address of the page once the models are loaded.
 
-    The models are loaded in the background: until then /health says so and requests are answered with 503. A model that
-    cannot be loaded ends the server with its error.
+    Until then /health says so and requests are answered with 503. A model that cannot be loaded ends the server with
+    its error.
 
     Beyond loopback a token is needed to use the API: `token`, those of the file `tokens`, that of the environment
     variable REGARD_TOKEN, or a random one, which is then part of the address. `hosts` are further names that the server
     answers to, `origins` pages of other servers that may call it. `engine` is what translates, as in `regard.load`.
-    `suggestions` is a file to which POST /suggest adds.
+    `suggestions` is a file to which POST /suggest adds. `languages` are the codes of source and target for runs that
+    name none.
     """
     if not runs:
         raise RunError("There is nothing to serve; name at least one run folder.")
     for run in runs:
-        if not Path(run).is_dir():  # said before the address is; what else is wrong shows when the run is loaded
+        if not Path(run).is_dir():  # said before a process is started; what else is wrong shows when the run is loaded
             raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
     limits = limits or Limits()
     known = read_tokens(token, tokens)
@@ -144,6 +147,7 @@ def serve(
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
     state = ServerState([str(run) for run in runs], limits, access, engine)
+    state.unnamed = dict(zip(("source", "target"), languages, strict=True))
     state.suggestions = None if suggestions is None else Path(suggestions)
     try:
         guard = build(state)
@@ -161,12 +165,15 @@ def serve(
             lifespan="off",
         )
         address = _address(host, listener.getsockname()[1], shown)
-        server = Server(config, protocol, guard, state, lambda: ready(address) if ready is not None else None)
+        server = Server(config, protocol, guard, state)
         failed: list[BaseException] = []
 
         def load() -> None:
             try:
                 state.open()
+                server.listening.wait()
+                if ready is not None:
+                    ready(address)
             except BaseException as error:
                 failed.append(error)
                 server.should_exit = True
@@ -195,8 +202,9 @@ def read_tokens(token: str | None, file: str | Path | None) -> tuple[AccessToken
         except (OSError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, ConfigError):
                 raise
+            why = getattr(error, "strerror", None) or error
             raise ConfigError(
-                f"The tokens in {file} cannot be read ({error}); each is a table [tokens.NAME] with token, "
+                f"The tokens in {file} cannot be read ({why}); each is a table [tokens.NAME] with token, "
                 f"and rate and quota if you want them."
             ) from None
         if not tables:
@@ -211,7 +219,10 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except (OSError, OverflowError) as error:
-        raise RunError(f"The server cannot listen on {host}, port {port}: {error}. Try another --port.") from None
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise RunError(f"Port {port} is in use by another program; choose another with --port (0: any).") from None
+        why, other = getattr(error, "strerror", None) or error, f"--host or --port than {host} and {port}"
+        raise RunError(f"The server cannot listen there: {why}; choose another {other}.") from None
     return listener
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import logging
 import math
 import time
 from collections import deque
@@ -27,6 +28,7 @@ from regard.serve.stored import Glossaries, StoredFiles
 from regard.serve.worker import DiedError, Worker
 from regard.training.known import FOLDERS
 
+log = logging.getLogger("regard.serve")
 _SLICE = 1 << 16  # bytes of an answer that are sent at once
 EACH = 4  # pieces of work in a turn of the event loop, each a millisecond or less
 
@@ -43,6 +45,7 @@ class ServerState:
         self.held = 0  # bytes of answers that clients have not read yet
         self.stopping = False
         self.suggestions: Path | None = None  # the file that keeps them
+        self.unnamed = {"source": "", "target": ""}  # the languages of translators that name none
         self.receiving = 0  # pictures
         self.workers: dict[str, Worker] = {}  # in the order given; empty while they are loaded
         self.loading = True
@@ -61,9 +64,27 @@ class ServerState:
             worker.about["id"] = _unused(worker.name, loaded)
             loaded[worker.name] = worker
         self.workers = loaded
+        self._name_languages()
         for worker in loaded.values():
             worker.start()
         self.loading = False
+
+    def _name_languages(self) -> None:
+        """Name the languages of translators that name none; warn where the operator does not either."""
+        left = []
+        for worker in self.of_kind("translate").values():
+            for side, given in self.unnamed.items():
+                if worker.about[side]["code"] == languages.UNDETERMINED:
+                    code = languages.canonical(given)
+                    worker.about[side] = {"code": code, "name": languages.name(code)}
+                    left += [] if given else [worker.run]
+        if left:
+            log.warning(
+                "%s: languages that the run does not name are served as %s; name them with --source-language and "
+                "--target-language, or train with data.source_language and data.target_language.",
+                ", ".join(dict.fromkeys(left)),
+                languages.UNDETERMINED,
+            )
 
     def close(self) -> None:
         """End the processes of all models; at once if they were still being loaded."""

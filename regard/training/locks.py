@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from regard.data.files import make_folder
 from regard.errors import RunError
 
 if sys.platform == "win32":
@@ -48,11 +49,13 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
     """Hold a folder, which is made if need be, for the block; `doing` is what another process in it is said to do."""
     path = folder / ".lock"
     while True:
+        make_folder(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed below
         except OSError as error:
-            raise RunError(f"{folder} cannot be made or written to: {error.strerror or error}.") from None
+            raise RunError(
+                f"The folder {folder} is not writable: {error.strerror or error}; choose another --out."
+            ) from None
         with stream:
             if not _lock(stream.fileno()):
                 raise RunError(f"Another process {doing} in {folder}; wait for it, or choose another --out.")

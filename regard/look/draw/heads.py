@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from regard.errors import counted
 from regard.look.draw import matrix
 from regard.look.measure import measure
 from regard.look.palette import FAINT, INK
@@ -67,7 +68,7 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
             show.title,
             (width, height),
         )
-    return drawing, f"{sum(seen.heads for seen in modules)} heads of attention. {first.caption}."
+    return drawing, f"{counted(sum(seen.heads for seen in modules), 'head')} of attention. {first.caption}."
 
 
 class _Names:
@@ -103,6 +104,5 @@ class _Names:
 
 def _caption(caption: str, heads: int) -> str:
     parts = [part for part in caption.split(", ") if not part.startswith(("layer ", "head "))]
-    count = "1 head" if heads == 1 else f"{heads} heads"
-    text = f"every head, source across, target down; entropy in nats, mean over rows ({count} a layer)"
+    text = f"every head, source across, target down; entropy in nats, mean over rows ({counted(heads, 'head')} a layer)"
     return ", ".join([text, *parts])

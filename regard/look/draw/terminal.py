@@ -81,13 +81,13 @@ def _checked(width: int) -> int:
 def _row(row: np.ndarray, hues: tuple[str, ...] | None, numbers: bool, cell: int) -> str:
     parts = []
     for weight in row:
-        hundredths = min(99, round(float(weight) * 100))  # 99 also means 1: there are only two places
-        text = f"{hundredths:>2} " if numbers and hundredths >= 1 else " " * cell
+        hundredths = round(float(weight) * 100)
+        text = f"{hundredths:>2} "[:3] if numbers and hundredths >= 1 else ""
         if hues is None:
             shade = SHADES[min(len(SHADES) - 1, int(float(weight) * len(SHADES) + 1e-5))]
-            parts.append(f"{shade}{hundredths:>2} " if numbers and hundredths >= 1 else f"{shade:<{cell}}")
+            parts.append(f"{shade}{text}".ljust(cell))
         else:
-            parts.append(paint(text, hues, float(weight)))
+            parts.append(paint(text.ljust(cell), hues, float(weight)))
     return "".join(parts)
 
 
