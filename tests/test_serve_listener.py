@@ -96,6 +96,7 @@ def test_a_file_of_the_page_comes_compressed_and_is_not_sent_twice() -> None:
         assert (plain.headers.get("content-encoding"), packed.headers["content-encoding"]) == (None, "gzip")
         assert int(packed.headers["content-length"]) < len(plain.content) / 2
         assert plain.headers["content-type"] == "text/javascript; charset=utf-8"
+        assert plain.headers["cache-control"] == "no-cache", "it is asked for again, so that an update is seen at once"
         again = get("/page/app.js", headers={"If-None-Match": f'"other", W/{plain.headers["etag"]}'})
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", plain.headers["etag"])
         assert get("/page/dom.js").content == (FOLDERS[1] / "dom.js").read_bytes(), "of the views"

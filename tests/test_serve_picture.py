@@ -42,7 +42,7 @@ KINDS = ("JPEG", "PNG", "WEBP")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving(trained(), captioner()) as server:
+    with serving(trained(), captioner(), cached=True) as server:
         yield server
         assert "Traceback" not in "".join(server.log)
 
