@@ -1,6 +1,7 @@
 """Tests look for wrong answers, not for slow machines: no example has a deadline, and no file waits for the disk."""
 
 import gc
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -62,6 +63,17 @@ def chromium() -> Iterator[Any]:
     """A running Chromium, one for each file: while Playwright runs, no other test can use asyncio."""
     with browser() as running:
         yield running
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """The warnings that a test logs. pytest's plugin for it, which is off, asks every logger of torch at every test."""
+    said: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger().addHandler(handler)
+    yield said
+    logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture(autouse=True)

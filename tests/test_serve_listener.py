@@ -116,7 +116,7 @@ class Full(socket.socket):
         return super().accept()
 
 
-def test_connections_are_accepted_again_once_there_are_open_files(caplog: Any) -> None:
+def test_connections_are_accepted_again_once_there_are_open_files(logged: list[str]) -> None:
     class Echo(asyncio.Protocol):
         def connection_made(self, transport: Any) -> None:
             self.transport = transport
@@ -144,7 +144,7 @@ def test_connections_are_accepted_again_once_there_are_open_files(caplog: Any) -
             return found
 
     assert asyncio.run(go()) == b"hello"
-    assert [record.message for record in caplog.records if "accepted" in record.message] == [
+    assert [said for said in logged if "accepted" in said] == [
         "No connection can be accepted at the moment: [Errno 24] Too many open files"
     ] * 2
 
