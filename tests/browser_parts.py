@@ -13,10 +13,12 @@ import patience
 import pytest
 
 PICTURES = os.environ.get("REGARD_TEST_PICTURES")  # a folder for screenshots, where they are wanted
-# One process for all pages, and none for the list below the address bar, which nobody sees: each takes up to a second.
+# One process for all pages, one for the browser, its network and its drawing, and none for the list below the address
+# bar, which nobody sees: each takes up to a second, and what they say to each other takes time at every visit.
 # The list of features replaces Playwright's, whose other names are of the browser around the page, too.
 LEAN = (
-    "--renderer-process-limit=1", "--disable-site-isolation-trials",
+    "--renderer-process-limit=1", "--disable-site-isolation-trials", "--in-process-gpu",
+    "--enable-features=NetworkServiceInProcess2",
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,AimEnabled,DestroyProfileOnBrowserClose,HttpsUpgrades,"
     "LensOverlay,MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,PaintHolding,PreconnectToSearch,"
     "ThirdPartyStoragePartitioning",

@@ -1,8 +1,12 @@
 """Tests look for wrong answers, not for slow machines: no example has a deadline, and no file waits for the disk."""
 
 import gc
+import logging
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +34,18 @@ def pytest_configure(config: pytest.Config) -> None:
         join_forkserver(*config.workerinput["forkserver"])
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Of several processes each imports other files first, so that from cold one and not all of them compile a file."""
+    here, given = Path(__file__).parent, getattr(session.config, "workerinput", None)
+    if given and [Path(one).resolve() for one in session.config.args] == [here]:
+        files = sorted(here.glob("test_*.py"))
+        first = len(files) * int(given["workerid"].removeprefix("gw")) // given["workercount"]
+        for path in files[first:] + files[:first]:
+            with suppress(Exception, pytest.skip.Exception):  # pytest finds it again and reports it
+                import_module(path.stem)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that share a server come first: what an idle process takes over is at the end of the list."""
     items.sort(key=lambda item: not item.path.name.startswith("test_serve"))
@@ -47,6 +63,17 @@ def chromium() -> Iterator[Any]:
     """A running Chromium, one for each file: while Playwright runs, no other test can use asyncio."""
     with browser() as running:
         yield running
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """The warnings that a test logs. pytest's plugin for it, which is off, asks every logger of torch at every test."""
+    said: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger().addHandler(handler)
+    yield said
+    logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture(autouse=True)

@@ -17,5 +17,6 @@ NAMES = [
 gc.disable()
 for name in NAMES:
     import_module(name)
+import_module("typer.main").get_command(import_module("regard.cli").app)  # which commands.py keeps
 gc.freeze()
 gc.enable()

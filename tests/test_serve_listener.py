@@ -98,6 +98,7 @@ def test_a_file_of_the_page_comes_compressed_and_is_not_sent_twice() -> None:
         assert (plain.headers.get("content-encoding"), packed.headers["content-encoding"]) == (None, "gzip")
         assert int(packed.headers["content-length"]) < len(plain.content) / 2
         assert plain.headers["content-type"] == "text/javascript; charset=utf-8"
+        assert plain.headers["cache-control"] == "no-cache", "it is asked for again, so that an update is seen at once"
         again = get("/page/app.js", headers={"If-None-Match": f'"other", W/{plain.headers["etag"]}'})
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", plain.headers["etag"])
         assert get("/page/dom.js").content == (FOLDERS[1] / "dom.js").read_bytes(), "of the views"
@@ -128,7 +129,7 @@ class Full(socket.socket):
         return super().accept()
 
 
-def test_connections_are_accepted_again_once_there_are_open_files(caplog: Any) -> None:
+def test_connections_are_accepted_again_once_there_are_open_files(logged: list[str]) -> None:
     class Echo(asyncio.Protocol):
         def connection_made(self, transport: Any) -> None:
             self.transport = transport
@@ -156,7 +157,7 @@ def test_connections_are_accepted_again_once_there_are_open_files(caplog: Any) -
             return found
 
     assert asyncio.run(go()) == b"hello"
-    assert [record.message for record in caplog.records if "accepted" in record.message] == [
+    assert [said for said in logged if "accepted" in said] == [
         "No connection can be accepted at the moment: [Errno 24] Too many open files"
     ] * 2
 

@@ -32,7 +32,7 @@ SHOW = """async (text) => {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     models = trained(), one_vector(), trained("transformer", "data.joint=true", steps=60)
-    with serving(*models, back(trained(), tmp_path_factory.mktemp("runs") / "back")) as server:
+    with serving(*models, back(trained(), tmp_path_factory.mktemp("runs") / "back"), cached=True) as server:
         yield server
 
 
@@ -168,7 +168,7 @@ def test_the_page_is_small_and_comes_from_one_place(page: Any) -> None:
           .map((one) => [new URL(one.name).origin, one.decodedBodySize])"""
     )
     assert {origin for origin, _ in loaded} == {page.evaluate("location.origin")}
-    assert sum(size for _, size in loaded) < 300_000
+    assert 100_000 < sum(size for _, size in loaded) < 300_000
 
 
 def test_the_documentation_of_the_api_needs_nothing_from_elsewhere(server: Server, chromium: Any) -> None:
@@ -843,7 +843,7 @@ def test_axe_finds_nothing(server: Server, chromium: Any, wide: int, high: int, 
                 page.keyboard.press("End")
             if name == "Where it looked":
                 page.get_by_role("button", name="Matrix").click()
-            found = page.evaluate("axe.run({ resultTypes: ['violations'] })")["violations"]
+            found = page.evaluate("axe.run({ resultTypes: ['violations'] }).then((found) => found.violations)")
             assert [(one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in found] == [], name
             picture(page, f"{wide}-{scheme}-{name.lower().replace(' ', '-')}")
 

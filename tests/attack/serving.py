@@ -28,9 +28,9 @@ WORDS = ["ba", "da", "ga", "ka"]
 
 
 @cache
-def strict() -> Server:
+def strict(fresh: bool = False) -> Server:
     """A server with little room, for what would disturb other tests; it describes pictures too."""
-    server = Server(trained(), captioner(), limits={"queue": 8, "connections": 24}, fresh=True)
+    server = Server(trained(), captioner(), limits={"queue": 8, "connections": 24}, fresh=fresh)
     atexit.register(server.stop)  # else the command waits for it at its end
     return server
 
@@ -173,7 +173,7 @@ def leak(draw: Random, folder: Path) -> None:
 
 @check("S6", "a model process that is killed: /health says so or it is replaced, and answers stay right", 1, 30)
 def replaced(draw: Random, folder: Path) -> None:
-    server = strict()
+    server = strict(fresh=True)  # its models are children of its own
     children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
     before = metric(server, "regard_model_restarts_total")
     os.kill(int(draw.choice(children[-2:])), signal.SIGKILL)
