@@ -5,7 +5,7 @@
 #
 # The first neural translators (Cho et al. 2014, Sutskever et al. 2014) read a sentence into **one vector** and write
 # the translation from that vector. In this lecture you train two of them, measure how they fail on long sentences, and
-# measure how much of the first word is left when the vector is complete.
+# measure how much information about each source word reaches the decoder.
 
 # %%
 import tempfile
@@ -24,8 +24,8 @@ folder = Path(tempfile.mkdtemp())
 # %% [markdown]
 # ## The corpus
 #
-# Real corpora need hours. This one needs seconds: numbers in English, and the same digits in French, from last to
-# first. A model must learn ten words and one rule of order.
+# Training on a real corpus takes hours. This corpus takes seconds. The source is a sequence of English digits, the
+# target the same digits in French, in reverse order. A model must learn ten words and one reordering rule.
 
 # %%
 files = write_pairs(digits(20 * updates(300), seed=1), folder)
@@ -35,8 +35,8 @@ for source, target in digits(3, seed=2):
 # %% [markdown]
 # ## A recurrent network reads a sentence
 #
-# A recurrent network has a state `h` of fixed size, and changes it with every word. In the GRU (Cho 2014), two gates
-# decide what to forget:
+# A recurrent network has a state `h` of fixed size and updates it with every word. In the GRU (Cho 2014), two gates
+# control what is forgotten:
 #
 #     r  = sigmoid(W_r x + U_r h)            reset: how much of the old state the candidate sees
 #     z  = sigmoid(W_z x + U_z h)            update: how much of the old state stays
@@ -66,13 +66,13 @@ for x in draw.normal(size=(5, width)):  # five words
 print(h.round(2))
 
 # %% [markdown]
-# Five words or fifty: the result has 8 numbers. The LSTM of Sutskever has a second state `c`, which its gates only
-# multiply and add to, so that gradients survive longer: `c = f * c + i * g`, `h = o * tanh(c)`. Its size is fixed too.
+# The result has 8 numbers, for five words or fifty. Sutskever's LSTM has a second state `c`, which its gates only
+# multiply and add to, so gradients survive longer: `c = f * c + i * g`, `h = o * tanh(c)`. Its size is fixed too.
 #
 # ## Two translators
 #
-# `cho` is the GRU encoder-decoder, `sutskever` the LSTM. Sutskever reads the source from last word to first, which
-# brings the first source word next to the first target word. Our targets are backwards already, so we switch that off.
+# `cho` is the GRU encoder-decoder, `sutskever` the LSTM. Sutskever reverses the source, which brings the first source
+# word next to the first target word. Our targets are already reversed, so we switch this off.
 
 # %%
 common = [
@@ -90,7 +90,7 @@ print(gru_model.translate(sentence), "|", lstm_model.translate(sentence))
 # %% [markdown]
 # ## BLEU by length
 #
-# BLEU counts the n-grams that a translation shares with the reference; 100 is perfect. Group new sentences by length:
+# BLEU measures the n-grams that a translation shares with the reference; 100 is perfect. Group new sentences by length:
 
 # %%
 sources, targets = map(list, zip(*digits(120, seed=3), strict=True))
@@ -104,18 +104,18 @@ for name, model in {"GRU": gru_model, "LSTM": lstm_model}.items():
 picture(plot_by_length(tables, folder / "lengths.svg"))
 
 # %% [markdown]
-# The vector has to hold every word and its place. Short numbers fit, long ones do not. A wider state helps, and needs
-# more data and time; it moves the limit and does not remove it.
+# The vector must encode every word and its position. Short sequences fit, long ones do not. A wider state moves the
+# limit but does not remove it, and needs more data and time.
 #
 # ## How much of a word is left?
 #
-# Differentiate the log-probability of target word t with respect to the embedding of source word s. The norm of that
-# gradient says how much the source word still matters:
+# Differentiate the log-probability of target word t with respect to the embedding of source word s. The norm of this
+# gradient measures how much the source word still matters:
 #
 #     flow[t, s] = || d log p(y_t) / d x_s ||
 #
-# `regard flow` on the command line computes it, here `flow_of`. The distance is the number of recurrent steps between
-# reading word s and writing word t.
+# `flow_of` computes it in Python, `regard flow` on the command line. The distance is the number of recurrent steps
+# between reading word s and writing word t.
 
 # %%
 source, target = max(digits(50, seed=4), key=lambda pair: len(pair[0].split()))
@@ -128,14 +128,14 @@ for name, seen in flows.items():
 picture(draw_flows(flows, folder / "flow.svg"))
 
 # %% [markdown]
-# The next lecture removes the bottleneck: the decoder will look at every state of the encoder.
+# The next lecture removes the bottleneck: the decoder will attend to every state of the encoder.
 #
-# **On the page**: `regard serve en-fr/cho en-fr/bahdanau` shows a trained model of this kind beside one with
+# **In the browser**: `regard serve en-fr/cho en-fr/bahdanau` shows a trained model of this kind beside one with
 # attention. Paste a long sentence and compare.
 #
 # ## Exercises
 #
-# **1.1** An LSTM layer reads word vectors of width 64 into states of width 96, without biases. How many weights has it?
+# **1.1** An LSTM layer has inputs of width 64 and states of width 96, and no biases. How many weights does it have?
 
 # %%
 answer = None
@@ -153,7 +153,7 @@ def blend(state, new, update):
 print(check("1.2", blend))
 
 # %% [markdown]
-# **1.3** Divide the number of values that the decoder gets for a source of 50 words by the number for 5 words.
+# **1.3** The decoder receives some number of values for a source of 50 words. Divide it by the number for 5 words.
 
 # %%
 answer = None

@@ -3,9 +3,9 @@
 # %% [markdown]
 # # 2. Attention
 #
-# Instead of one vector, keep the encoder's state of **every** word, and let the decoder choose at every step what to
-# look at (Bahdanau, Cho and Bengio, 2015). You compute attention by hand, then with `regard.attend`, then build
-# Bahdanau's model and look at what it learned.
+# Instead of one vector, attention keeps the encoder state of **every** word, and the decoder chooses at every step
+# which of them to use (Bahdanau, Cho and Bengio, 2015). In this lecture you compute attention by hand, then with
+# `regard.attend`. You then build Bahdanau's model and inspect what it learned.
 
 # %%
 import tempfile
@@ -33,13 +33,13 @@ folder = Path(tempfile.mkdtemp())
 # %% [markdown]
 # ## By hand
 #
-# A memory has a **key** and a **value** for each of S slots. A **query** asks. Three lines answer:
+# A memory has a **key** and a **value** for each of S slots. Given a **query**, attention is three lines:
 #
 #     scores  = score(query, keys)        how well does each slot match?
 #     weights = softmax(scores)           w_s = exp(e_s) / sum over s' of exp(e_s')
 #     context = weights @ values          the weighted sum
 #
-# Here are four slots with keys of width 2, and values that are easy to recognise.
+# This example has four slots with keys of width 2, and values that are easy to recognise.
 
 # %%
 keys = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [-1.0, 0.0]])  # [S, D]
@@ -55,8 +55,8 @@ print("weights", weights.round(3), "sum", weights.sum().round(6))
 print("context", context.round(3))
 
 # %% [markdown]
-# `regard.attend` is the same three lines for whole batches: query `[B, T, D]`, keys `[B, S, D]`, values `[B, S, Dv]`.
-# Every model of regard uses it.
+# `regard.attend` computes the same three lines for batches: query `[B, T, D]`, keys `[B, S, D]`, values `[B, S, Dv]`.
+# Every model in regard uses it.
 
 # %%
 memory = regard.Memory(keys=torch.tensor(keys)[None], values=torch.tensor(values)[None])
@@ -69,9 +69,10 @@ assert np.allclose(look.context[0, 0], context)
 # %% [markdown]
 # ## Soft and hard, and the temperature
 #
-# Softmax is *soft*: every slot counts a little, and the gradient reaches every score. *Hard* attention takes one slot.
-# It is cheaper to read and has no gradient, so it needs sampling to train (lecture 5). A temperature lies between:
-# divide the scores by a small number and the weights approach the hard choice, by a large one and they become uniform.
+# Softmax is *soft*: every slot has some weight, and the gradient reaches every score. *Hard* attention takes one slot.
+# It is cheaper, but has no gradient, so training it needs sampling (lecture 5). A temperature interpolates between the
+# two. Divide the scores by a small number, and the weights approach the hard choice. Divide them by a large number, and
+# the weights become uniform.
 
 # %%
 for temperature in (0.1, 0.5, 1.0, 5.0, 100.0):
@@ -89,8 +90,9 @@ print("hard             :", hard_argmax(torch.tensor(scores)[None])[0].numpy())
 #     s_0     = tanh(W_s <-h_1)
 #     p(y_i)  = softmax(W_o maxout(U_o s_i + V_o y_{i-1} + C_o c_i))
 #
-# The whole model, on regard's parts. `recur` runs `decode` over all steps; `Attention` is `attend` as a module, so that
-# it can be recorded. `regard/models/bahdanau.py` is the same with the variants that the paper's appendix and code have.
+# The cell below builds the whole model from regard's parts. `recur` runs `decode` over all steps. `Attention` is
+# `attend` as a module, so that it can be recorded. `regard/models/bahdanau.py` adds the variants of the paper's
+# appendix and released code.
 
 
 # %%
@@ -157,7 +159,7 @@ class Ours(nn.Module):
 
 
 # %% [markdown]
-# Register it under a name, and it trains, translates, draws and serves like every other model.
+# Once the model is registered under a name, you can train, run, draw and serve it like every other model.
 
 # %%
 register("ours", Entry(Ours, Config, {"tiny": Config()}, "Bahdanau et al. 2015", "the lecture's model", {}, {}))
@@ -171,10 +173,10 @@ sources, targets = map(list, zip(*digits(100, seed=3), strict=True))
 print(translator.score(sources, targets, metrics=["bleu"], beam=1))
 
 # %% [markdown]
-# ## What it looks at
+# ## What it attends to
 #
-# The target is the source backwards, so a right alignment is a line from the top right to the bottom left. Nobody
-# taught the model to align: it had to find out where the next word is.
+# The target is the reversed source, so a correct alignment is a line from the top right to the bottom left. The model
+# was never trained on alignments. It learned them because it must find the next word.
 
 # %%
 sentence = "three one four one five nine two six"
@@ -193,8 +195,8 @@ for temperature in (0.3, 1.0, 3.0, 30.0):
     print(f"temperature {temperature:>4}: {changed.target.text}")
 
 # %% [markdown]
-# **On the page**: `regard serve en-fr/bahdanau` opens a page; its view *steps* walks through one decoding step from
-# scores to weights to context to word, for a model trained on real sentences.
+# **In the browser**: run `regard serve en-fr/bahdanau`. The view *steps* shows one decoding step, from scores to
+# weights to context to word, for a model trained on real sentences.
 #
 # ## Exercises
 #
@@ -220,8 +222,8 @@ def context_of(weights, values):
 print(check("2.2", context_of))
 
 # %% [markdown]
-# **2.3** Sentences of a batch are padded to one length. Write `masked_softmax(scores, mask)` for scores `[T, S]` and a
-# mask of the same shape, True = may look. A row that may look nowhere gets zeros.
+# **2.3** The sentences of a batch are padded to the same length. Write `masked_softmax(scores, mask)` for scores
+# `[T, S]` and a mask of the same shape (True = may attend). A fully masked row gets zeros.
 
 
 # %%

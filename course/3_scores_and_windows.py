@@ -3,9 +3,9 @@
 # %% [markdown]
 # # 3. Which score, which window
 #
-# Attention needs a score for every pair of query and key, and may look at all slots or at a window. Luong, Pham and
-# Manning (2015) compared the choices. You compute them all, find out why the dot product is scaled, and measure where
-# trained models look.
+# Attention needs a score for every pair of query and key, and can cover all slots or only a window. Luong, Pham and
+# Manning (2015) compared the choices. In this lecture you compute them all, find out why the dot product is scaled, and
+# measure where trained models attend.
 
 # %%
 import tempfile
@@ -38,14 +38,14 @@ torch.manual_seed(1)
 #
 # | score | equation | parameters |
 # |---|---|---|
-# | dot | `q . k` | none; q and k have one width |
+# | dot | `q . k` | none; q and k have the same width |
 # | scaled dot | `q . k / sqrt(D)` | none |
 # | cosine | `b cos(q, k)` | the strength b |
 # | general | `q^T W k` | W |
 # | concat, additive | `v^T tanh(W [q; k])` | W, v |
 # | location | `(W q)_s` | W; the key is not used |
 #
-# A score is called as `score(query, keys)`. Some project the keys first, once for a sentence: `project_keys`.
+# A score is called as `score(query, keys)`. Some scores project the keys first, once per sentence, with `project_keys`.
 
 # %%
 D, S = 16, 5
@@ -65,11 +65,11 @@ for name, score in scores.items():
     print(f"{name:<11} weights {look.weights[0, 0].numpy().round(2)}")
 
 # %% [markdown]
-# ## Why the scale
+# ## Why the dot product is scaled
 #
 # If the entries of q and k are independent with mean 0 and variance 1, then `q . k` is a sum of D products with
-# variance 1 each: its standard deviation is `sqrt(D)`. Large scores make the softmax a hard choice, and its gradient
-# vanishes. Measure it, with 10 slots:
+# variance 1 each, so its standard deviation is `sqrt(D)`. Large scores saturate the softmax, and its gradient vanishes.
+# Measure this with 10 slots:
 
 # %%
 print("width  std of q.k  largest weight, dot  scaled  gradient norm, dot  scaled")
@@ -86,11 +86,12 @@ for width in (4, 16, 64, 256, 1024):
     print(*row, f"{largest[0]:>20.3f}{largest[1]:>8.3f}{gradients[0]:>20.3f}{gradients[1]:>8.3f}")
 
 # %% [markdown]
-# With the scale, the weights do not depend on the width. Without it, one slot takes all and the gradient dies.
+# With the scale, the weights do not depend on the width. Without it, one slot takes all the weight and the gradient
+# vanishes.
 #
 # ## Windows
 #
-# Local attention looks at `|s - p| <= D` around a centre p. **local-m** takes p = t, the step itself. **local-p**
+# Local attention covers `|s - p| <= D` around a centre p. **local-m** sets p = t, the current step. **local-p**
 # predicts it, `p = S sigmoid(v^T tanh(W h))`, and multiplies the weights by a Gaussian, so that p gets a gradient:
 #
 #     w_s = softmax_s(e) * exp(-(s - p)^2 / (2 sigma^2)),    sigma = D / 2
@@ -104,8 +105,8 @@ print("local-p", GaussianWindow(2)(flat, None, centre)[0, 0].numpy().round(2))
 # %% [markdown]
 # ## Trained models
 #
-# Four of Luong's models on the digits of lecture 1, with the same settings. Their query is the state **after** reading
-# the last word.
+# Train four of Luong's models on the digits of lecture 1, with the same settings. Their query is the state **after**
+# reading the last word.
 
 # %%
 files = write_pairs(digits(20 * updates(300), seed=1), folder)
@@ -129,13 +130,14 @@ models = {
 # %% [markdown]
 # ## The alignment error rate
 #
-# Here the right links A are known: source word s belongs to target word S - 1 - s. Take the source word with the
-# largest weight for each target word, and compare (Och and Ney 2003; S are sure links, P possible ones, P contains S):
+# In this corpus the correct links are known: source word s belongs to target word n - 1 - s, where n is the length. For
+# each target word, take the source word with the largest weight. The error rate compares these links A with the sure
+# links S and the possible links P, which contain S (Och and Ney 2003):
 #
 #     AER = 1 - (|A and S| + |A and P|) / (|A| + |S|)
 #
-# Row t of the weights was computed with the state that has read word t - 1 and writes word t. Some models align in that
-# row the word just *read*. So measure with shift 0 (row t is word t) and shift 1 (row t + 1 is word t).
+# Row t of the weights comes from the state that has read word t - 1 and writes word t. In some models, this row aligns
+# the word just *read*. Therefore measure with shift 0 (row t is word t) and shift 1 (row t + 1 is word t).
 
 # %%
 sources, targets = map(list, zip(*digits(60, seed=3), strict=True))
@@ -149,8 +151,8 @@ for name, model in models.items():
     print(f"{name:<18} {bleu:>4.0f} {error[0]:>13.1f} {error[1]:>8.1f}")
 
 # %% [markdown]
-# A model can translate well with an attention that is not an alignment: the state can carry words, and a context
-# contains its neighbours. The error rate measures the weights, BLEU the words.
+# A model can translate well although its attention is not an alignment: the state can carry words, and each encoder
+# state also encodes its neighbours. The error rate measures the weights, BLEU measures the words.
 
 # %%
 sentence = "three one four one five nine two six"
@@ -160,7 +162,7 @@ picture(models["general"].look(sentence).draw(folder / "general.svg", title="gen
 picture(models["general, local-p"].look(sentence).draw(folder / "local.svg", title="general, local-p"))
 
 # %% [markdown]
-# **On the page**: `regard serve en-fr/bahdanau en-fr/transformer` compares the alignments of two models side by side;
+# **In the browser**: `regard serve en-fr/bahdanau en-fr/transformer` compares the alignments of two models.
 # `regard align --gold` measures them on files.
 #
 # ## Exercises
@@ -183,7 +185,7 @@ def scaled(query, keys):
 print(check("3.2", scaled))
 
 # %% [markdown]
-# **3.3** Write `window(t, size, half_width)`: a boolean array `[size]`, True where local-m may look at step t.
+# **3.3** Write `window(t, size, half_width)`: a boolean array `[size]`, True where local-m may attend at step t.
 
 
 # %%

@@ -3,9 +3,9 @@
 # %% [markdown]
 # # 4. Attention without recurrence
 #
-# The Transformer (Vaswani et al. 2017) has no recurrence: words look at words, in every layer, with several heads. You
-# build self-attention, heads, masks and positions, then train a small Transformer, see what its heads do, and remove
-# them one by one.
+# The Transformer (Vaswani et al. 2017) has no recurrence. In every layer, words attend to words with several heads. In
+# this lecture you build self-attention, heads, masks and positions. You then train a small Transformer, measure its
+# heads, and remove them one by one.
 
 # %%
 import tempfile
@@ -29,8 +29,8 @@ torch.manual_seed(1)
 #
 #     Q = x W_q,   K = x W_k,   V = x W_v,        context = softmax(Q K^T / sqrt(D)) V
 #
-# All positions are computed at once, and any two words are one step apart. In a recurrent network they are as many
-# steps apart as there are words between them.
+# All positions are computed in parallel, and any two words are one step apart. In a recurrent network, the number of
+# steps grows with the distance between the words.
 
 # %%
 T, D, H = 5, 16, 4
@@ -42,8 +42,8 @@ print(look.weights[0].numpy().round(2))
 # %% [markdown]
 # ## Heads
 #
-# One softmax has one place to look at. Split the width into H heads of width D / H; each has its own weights, and W_o
-# mixes their contexts. The cost stays the same.
+# One softmax tends to focus on one place. Split the width into H heads of width D / H. Each head has its own attention
+# weights, and W_o mixes their contexts. The cost stays the same.
 
 
 # %%
@@ -58,8 +58,8 @@ print("weights", list(look.weights.shape), "result", list(merged.shape))
 # %% [markdown]
 # ## Masks
 #
-# The decoder writes from left to right, so in training position t must not see the words after it. The causal mask is
-# True where a query may look:
+# The decoder writes from left to right, so during training position t must not see later words. The causal mask is True
+# where a query may attend:
 
 # %%
 print(causal_mask(4).int().numpy())
@@ -69,7 +69,7 @@ print(look.weights[0].numpy().round(2))
 # %% [markdown]
 # ## Positions
 #
-# Self-attention does not know the order of its input. Permute the words, and the results are permuted in the same way:
+# Self-attention ignores the order of its input. If you permute the words, the results are permuted in the same way:
 
 # %%
 order = torch.tensor([3, 1, 4, 0, 2])
@@ -86,7 +86,7 @@ print("with positions:   ", torch.allclose(with_order, self_attention(x[:, order
 
 # %% [markdown]
 # The paper adds `PE(pos, 2i) = sin(pos / 10000^(2i/D))` and `PE(pos, 2i+1) = cos(...)`. The dot product of two such
-# vectors depends on their distance alone, so "the word before" is easy to express:
+# vectors depends only on their distance, so "the previous word" is easy to express:
 
 # %%
 waves = sinusoid(torch.arange(30), 32)
@@ -97,8 +97,8 @@ print("distance 9:", [round(float(products[p, p + 9]), 4) for p in (0, 5, 20)])
 # %% [markdown]
 # ## A small Transformer
 #
-# A layer of the encoder is self-attention and a two-layer network for each position, both with a residual connection
-# `x + f(x)` and layer normalisation. The decoder adds attention to the encoder.
+# An encoder layer is self-attention followed by a two-layer network at each position, both with a residual connection
+# `x + f(x)` and layer normalisation. A decoder layer adds cross-attention to the encoder.
 
 # %%
 files = write_pairs(digits(20 * updates(300), seed=1, longest=8), folder)
@@ -115,8 +115,8 @@ print(translator.score(sources, targets, metrics=["bleu"], beam=1))
 # %% [markdown]
 # ## What heads do
 #
-# Measure every head: its entropy, its largest weight, how diagonal it is, and for heads over the source the alignment
-# error (the right links are known, see lecture 3).
+# Measure the entropy, the largest weight and the diagonality of every head. For cross-attention heads, also measure the
+# alignment error (the correct links are known, see lecture 3).
 
 # %%
 links = [frozenset((s, len(one.split()) - 1 - s) for s in range(len(one.split()))) for one in sources]
@@ -138,8 +138,8 @@ picture(trace.draw(folder / "heads.svg", view="heads"))
 # %% [markdown]
 # ## Removing heads
 #
-# Set the context of one head to zero, translate again, and note the drop in BLEU. Most heads can go one at a time:
-# others do the same work. A few cannot (Michel et al. 2019, Voita et al. 2019).
+# Set the context of one head to zero, translate again, and measure the drop in BLEU. Most single heads can be removed,
+# because other heads do the same work. A few cannot (Michel et al. 2019, Voita et al. 2019).
 
 # %%
 removed = silence_heads(translator, sources, targets)
@@ -147,12 +147,12 @@ for one in [*removed[:4], *removed[-3:]]:
     print(f"{one.name:<32} {one.head}  BLEU without it {one.score:>5.1f}, drop {one.drop:>5.1f}")
 
 # %% [markdown]
-# **On the page**: `regard serve en-fr/transformer` shows all heads of all layers; remove one there and read what the
-# translation becomes.
+# **In the browser**: `regard serve en-fr/transformer` shows all heads of all layers. Remove one and see how the
+# translation changes.
 #
 # ## Exercises
 #
-# **4.1** Write `causal(size)` in numpy: a boolean array `[size, size]`, True where position t (row) may look at s.
+# **4.1** Write `causal(size)` in numpy: a boolean array `[size, size]`, True where position t (row) may attend to s.
 
 
 # %%
@@ -163,8 +163,8 @@ def causal(size):
 print(check("4.1", causal))
 
 # %% [markdown]
-# **4.2** Write `encode(length, width)`: the paper's positions `[length, width]`, sines in even columns and cosines in
-# odd ones.
+# **4.2** Write `encode(length, width)`: the paper's position encodings `[length, width]`, with sines in even columns
+# and cosines in odd ones.
 
 
 # %%
@@ -175,7 +175,7 @@ def encode(length, width):
 print(check("4.2", encode))
 
 # %% [markdown]
-# **4.3** How many weights has multi-head attention of width 64 with 8 heads, without biases?
+# **4.3** How many weights does multi-head attention of width 64 with 8 heads have, without biases?
 
 # %%
 answer = None

@@ -3,8 +3,8 @@
 # %% [markdown]
 # # 5. Beyond sentences
 #
-# A memory can be anything with slots: the cells of a picture, the words of a document, a model's own past. You train
-# one small model of each kind, and then ask what attention weights explain and what they do not.
+# A memory can be anything with slots: the cells of a picture, the words of a document, a model's own past. In this
+# lecture you train one small model of each kind. You then test what attention weights explain and what they do not.
 
 # %%
 import tempfile
@@ -27,10 +27,10 @@ torch.manual_seed(1)
 # %% [markdown]
 # ## Pictures
 #
-# Show, Attend and Tell (Xu et al. 2015): a convolutional network turns a picture into a grid of vectors, the slots. At
-# every word the decoder attends to the grid. *Soft* attention takes the weighted mean of all cells. *Hard* attention
-# samples one cell; its choice has no gradient, so it is trained by REINFORCE. The built-in corpus `shapes` has drawn
-# pictures in a grid of 4 x 4 cells.
+# In Show, Attend and Tell (Xu et al. 2015), a convolutional network encodes a picture as a grid of vectors, the slots.
+# At every word the decoder attends to the grid. *Soft* attention takes the weighted mean of all cells. *Hard* attention
+# samples one cell. Sampling has no gradient, so it is trained by REINFORCE. The built-in corpus `shapes` has generated
+# pictures with a grid of 4 x 4 cells.
 
 # %%
 captioner = regard.train(
@@ -47,7 +47,7 @@ print("reference:", drawn.caption)
 print("caption:  ", captioner.caption(image))
 
 # %% [markdown]
-# One map for each word of the reference, which is forced. Does the weight lie on the object that the word names?
+# Force the reference caption and draw one map per word. Is the weight on the object that the word names?
 
 # %%
 trace = captioner.look(image, drawn.caption)
@@ -56,8 +56,8 @@ picture(trace.draw(folder / "film.png", picture=image))
 # %% [markdown]
 # ## A model's own past
 #
-# A language model can attend to its own earlier states (Cheng et al. 2016, Daniluk et al. 2017). In the corpus `tales`
-# the last words depend on something said at the beginning.
+# A language model can attend to its own earlier states (Cheng et al. 2016, Daniluk et al. 2017). In the corpus `tales`,
+# the last words of a line depend on its beginning.
 
 # %%
 writer = regard.train(
@@ -72,17 +72,17 @@ tale = "carl has lamps , nora finds balls , so nora uses balls and carl uses lam
 print(writer.look(tale).to_terminal(colour=False))
 
 # %% [markdown]
-# After so little training the tales are grammatical, and the weights spread over all that was said: the model does not
+# After so little training the tales are grammatical, but the weights spread over all previous words: the model does not
 # yet know who has what. `regard train configs/tales.toml --out runs/tales` trains longer.
 #
 # ## Documents
 #
-# Hierarchical attention (Yang et al. 2016) pools the words of a sentence into a vector, then the sentences of a
-# document. The query is a learned vector u; nothing is decoded:
+# Hierarchical attention (Yang et al. 2016) pools the words of each sentence into a vector, then the sentences of a
+# document. The query is a learned vector u, and there is no decoder:
 #
 #     k_s = tanh(W h_s + b),   w = softmax(u . k_s),   document = sum_s w_s h_s,   p = sigmoid(v . document)
 #
-# One level of it is small enough to write here. The reviews are generated; two or three of their sentences decide.
+# The next cell implements one level of it. The reviews are generated, and one to three sentences of each are decisive.
 
 # %%
 made = reviews.generate(600, seed=1)
@@ -141,13 +141,14 @@ picture(seen.draw(folder / "review.svg"))
 # %% [markdown]
 # ## What weights explain, and what they do not
 #
-# The picture suggests "the model decided by these words". Test it (Jain and Wallace 2019, Wiegreffe and Pinter 2019):
+# The picture suggests that these words decided the prediction. Test it (Jain and Wallace 2019, Wiegreffe and Pinter
+# 2019):
 #
-# - **Uniform**: give every word the same weight. If the answer stays, the weights did not matter.
-# - **Permuted**: shuffle the weights among the words. If the answer stays, *where* they lie did not matter.
+# - **Uniform**: give every word the same weight. If the prediction stays, the weights did not matter.
+# - **Permuted**: shuffle the weights among the words. If the prediction stays, their positions did not matter.
 # - **Erasure**: remove the word with the largest weight, and for comparison a random word.
 #
-# The change is measured as total variation between the two predictions, `sum |p - q| / 2`.
+# Measure the change as the total variation between the two predictions, `sum |p - q| / 2`.
 
 
 # %%
@@ -173,25 +174,27 @@ with torch.no_grad():
         print(f"{name:<22} mean change {(after - before).abs().mean():.3f}, decisions flipped {flips:.2f}")
 
 # %% [markdown]
-# In this model the weights do most of the work: with uniform or permuted weights many decisions flip, and erasing the
-# one word with the largest weight matters far more than erasing a random one. That is no law. The vectors here are one
-# layer away from the words; in a deep model a slot also contains its neighbours, so that a weight on a slot is not a
-# weight on a word, and other weights often give the same answer. Weights say what was *mixed*, not why. Test it, as
-# above, before you call a picture an explanation.
+# In this model the weights matter. With uniform or permuted weights, many decisions flip, and erasing the word with the
+# largest weight matters far more than erasing a random one.
 #
-# **On the page**: `regard serve en-fr/transformer` has what-ifs: mask a word, flatten the attention, remove a head, and
-# compare the translations. `regard look RUN TEXT --mask WORD` does the same on the command line.
+# This does not hold in general. Here the vectors are one layer away from the words. In a deep model, a slot also
+# encodes its neighbours, so a weight on a slot is not a weight on a word, and other weights often give the same
+# prediction. Weights show what was *mixed*, not why. Run tests like these before you call a picture an explanation.
+#
+# **In the browser**: `regard serve en-fr/transformer` has what-ifs. Mask a word, flatten the attention, remove a head,
+# and compare the translations. `regard look RUN TEXT --mask WORD` does the same on the command line.
 #
 # ## Exercises
 #
-# **5.1** A picture is encoded as a grid of 14 x 14 cells. How many slots has the memory?
+# **5.1** A picture is encoded as a grid of 14 x 14 cells. How many slots does the memory have?
 
 # %%
 answer = None
 print(check("5.1", answer))
 
 # %% [markdown]
-# **5.2** Write `uniform(mask)` for a boolean mask `[S]`: equal weights over the visible slots, zeros if there is none.
+# **5.2** Write `uniform(mask)` for a boolean mask `[S]`: equal weights over the visible slots, or zeros if there are
+# none.
 
 
 # %%
