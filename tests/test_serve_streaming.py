@@ -190,7 +190,7 @@ def test_while_models_are_loaded_the_server_says_so() -> None:
     assert asyncio.run(ask("/languages")).json() == []
 
 
-def test_languages_that_a_run_does_not_name_come_from_the_operator(caplog: pytest.LogCaptureFixture) -> None:
+def test_languages_that_a_run_does_not_name_come_from_the_operator(logged: list[str]) -> None:
     def pairs(*given: str) -> dict[str, list[str]]:
         state = ServerState([], Limits(), Access())
         sides = {"kind": "translate", "source": {"code": "und"}, "target": {"code": "fr"}}
@@ -201,9 +201,9 @@ def test_languages_that_a_run_does_not_name_come_from_the_operator(caplog: pytes
         return state.pairs
 
     assert pairs("EN", "pt") == {"en": ["fr"]}  # the run names its target language
-    assert not caplog.messages
+    assert not logged
     assert pairs("", "") == {"und": ["fr"]}
-    assert caplog.messages[0].startswith("runs/m: languages that the run does not name are served as und; name them")
+    assert logged[0].startswith("runs/m: languages that the run does not name are served as und; name them")
 
 
 def test_a_model_that_ships_has_the_name_that_other_commands_use() -> None:

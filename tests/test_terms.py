@@ -208,5 +208,5 @@ def test_a_translator_copies_unknown_words_unless_they_are_to_be_kept(copier, mo
     assert copier.translate(f"{a} {b}", unknown="keep").text == f"{a} <unk>"
     assert copier.translate(f"{a} {b}").text == f"{a} {b}"
     assert copier.translate(f"{a} {b}", lexicon={b: "mot"}).text == f"{a} mot"
-    with pytest.raises(ConfigError, match="unknown must be copy or keep"):
+    with pytest.raises(ConfigError, match="unknown must be 'copy' or 'keep'"):
         copier.translate(a, unknown="drop")
