@@ -9,8 +9,9 @@ pbtest is a prefix as `regard corpora --out` writes it: pbtest.source, pbtest.ta
 
 `errors` counts wrong argmax links by target word, and shows where the rows of a last full stop and of END look.
 `dictionary` sums the weights of all pairs of `some` to p(source word | target word), multiplies each row of weights
-with it, estimates it again from the products, and joins both directions by their mean: the argmax of each target word,
-and every weight of at least `--least`. Gold links are read for the score alone.
+with it, and estimates it again from the mean of the products of both directions. The directions are joined by the
+geometric mean: the argmax of each target word, and every weight of at least `--least`. Gold links are read for the
+score alone.
 `--prior diagonal` takes exp(-10 |i/S - j/T|) in the place of attention, `--prior uniform` is IBM model 1.
 `text` links by the words of parallel text alone, what `regard align --text` mixes with attention.
 `score` gives the error rate of links from elsewhere, and of those of two directions joined, on the last lines of their
@@ -64,8 +65,8 @@ def main() -> None:
     two.add_argument(
         "--rounds", type=int, default=2, help="how often the dictionary is estimated again; -1: no dictionary"
     )
-    two.add_argument("--floor", type=float, default=0.01, help="added to every weight")
-    two.add_argument("--least", type=float, default=0.5)
+    two.add_argument("--floor", type=float, default=0.003, help="added to every weight")
+    two.add_argument("--least", type=float, default=0.3)
     three = commands.add_parser("text")
     three.add_argument("train")
     three.add_argument("tests", nargs="+")
@@ -134,20 +135,23 @@ def look_up(known: Dictionary, weights: Weights, sources: Words, targets: Words,
 def compare(given: argparse.Namespace) -> None:
     priors = {"diagonal": diagonal(10), "uniform": diagonal(0)}
     ways = [priors.get(given.prior) or attention(run) for run in (given.ahead, given.back)]
-    pairs = [read(given.train), read(given.train)[::-1]]
-    known: list[Dictionary] = []
-    for weigh, (sources, targets) in zip(ways, pairs, strict=True):
-        weights = weigh(sources, targets)
-        known.append(count(weights, sources, targets) if given.rounds >= 0 else {})
-        for _ in range(given.rounds):
-            known[-1] = count(look_up(known[-1], weights, sources, targets, given.floor), sources, targets)
-    for prefix in ([given.train] if given.links else []) + given.tests:
+
+    def weigh(prefix: str) -> tuple[list[tuple[Words, Words]], list[Weights]]:
         source, target = read(prefix)
-        sides = ((source, target), (target, source))
-        rows = [weigh(*side) for weigh, side in zip(ways, sides, strict=True)]
-        if given.rounds >= 0:
-            rows = [look_up(k, r, *side, given.floor) for k, r, side in zip(known, rows, sides, strict=True)]
-        both = [(ahead + back.T) / 2 for ahead, back in zip(*rows, strict=True)]
+        sides = [(source, target), (target, source)]
+        return sides, [way(*side) for way, side in zip(ways, sides, strict=True)]
+
+    def looked_up(sides: Sequence[tuple[Words, Words]], weights: Sequence[Weights]) -> list[Weights]:
+        return [look_up(k, w, *side, given.floor) for k, w, side in zip(known, weights, sides, strict=True)]
+
+    sides, weights = weigh(given.train)
+    known = [count(w, *side) for w, side in zip(weights, sides, strict=True)]
+    for _ in range(given.rounds):
+        both = [(ahead + back.T) / 2 for ahead, back in zip(*looked_up(sides, weights), strict=True)]
+        known = [count(both, *sides[0]), count((w.T for w in both), *sides[1])]
+    for prefix in ([given.train] if given.links else []) + given.tests:
+        rows = weigh(prefix)[1] if given.rounds < 0 else looked_up(*weigh(prefix))
+        both = [np.sqrt(ahead * back.T) for ahead, back in zip(*rows, strict=True)]
         joined = [argmax_links(w) | threshold_links(w, given.least) for w in both]
         if given.links and prefix == given.train:
             write_pharaoh(joined, given.links)
