@@ -96,7 +96,7 @@ def first_event(address: str, body: dict[str, Any]) -> float:
 
 def calls_before_the_first_event(run: str | None) -> dict[str, int]:
     """How often the model is called until there is something to send."""
-    from regard.serve.live import follow
+    from regard.serve.models import Live
 
     translator = regard.load(run) if run else regard.load("en-fr")
     model, calls = translator.model, {"encode": 0, "step": 0}
@@ -113,7 +113,8 @@ def calls_before_the_first_event(run: str | None) -> dict[str, int]:
 
     for name in calls:
         object.__setattr__(model, name, counted(name))
-    follow(translator, SENTENCE, lambda _: seen.append(dict(calls)), lambda: False)
+    live = Live(translator.target_vocabulary.decode, lambda _: seen.append(dict(calls)))
+    translator.translate(SENTENCE, observe=live)
     return seen[0]
 
 
@@ -195,13 +196,6 @@ def main() -> None:
     try:
         assert server.stdout is not None
         address = server.stdout.readline().split()[-1]
-        print(f"listening after {time.perf_counter() - began:.2f} s, {cpu(server.pid):.2f} s of processor time")
-        while True:
-            try:
-                urllib.request.urlopen(f"{address}health").read()
-                break
-            except urllib.error.HTTPError:
-                time.sleep(0.05)
         used = sum(map(cpu, children(server.pid)))
         print(f"all models loaded after {time.perf_counter() - began:.2f} s, {used:.2f} s of processor time")
         models = json.load(urllib.request.urlopen(f"{address}api/v1/models"))["models"]

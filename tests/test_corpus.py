@@ -41,19 +41,19 @@ def pairs(tmp_path):
 class Done(list):
     """Numbers of shards."""
 
-    killed = False
+    killed: BaseException | None = None
 
 
 @pytest.fixture
 def here(monkeypatch):
-    """Shards are worked on in this process, the last ones first, until shard 0 if `killed`; lists those that were."""
+    """Shards are worked on in this process, the last ones first, up to shard 0 if `killed`; lists those that were."""
     done = Done()
 
     def run(self, start, plan, out, workers, progress):
         work, read = start(), ShardReader(plan)
         for shard in reversed(missing(plan, out)):
             if done.killed and shard.number == 0:
-                raise KeyboardInterrupt
+                raise done.killed
             write_results(out, shard, work(read(shard), lambda rows: None))
             done.append(shard.number)
         return 0
@@ -113,12 +113,12 @@ def test_a_killed_alignment_makes_only_what_is_missing(pairs, here, tmp_path):
     run, out = trained.run("copy"), tmp_path / "out"
     align_corpus(run, pairs, tmp_path / "whole", where=Where(shard=4))
     here.clear()
-    here.killed = True
+    here.killed = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         align_corpus(run, pairs, out, where=Where(shard=4))
     assert here == [3, 2, 1]
     (out / "shards" / "000002.jsonl").write_bytes(b"{}")
-    here.killed = False
+    here.killed = None
     align_corpus(run, pairs, out, where=Where(shard=4))
     assert here == [3, 2, 1, 2, 0]
     assert (out / "a.links").read_bytes() == (tmp_path / "whole" / "a.links").read_bytes()
@@ -236,6 +236,18 @@ def test_a_wrong_option_is_refused_before_the_first_shard_and_the_folder_stays_f
     assert done.code == 2
     assert sentence in done.err
     assert not (tmp_path / "out" / "plan.json").exists()
+
+
+def test_an_error_in_the_middle_keeps_the_shards_that_were_made(pairs, here, tmp_path):
+    def align():
+        return align_corpus(trained.run("copy"), pairs, tmp_path / "out", where=Where(shard=4))
+
+    here.killed = RunError("The disk is gone.")
+    with pytest.raises(RunError, match="The disk is gone"):
+        align()
+    here.killed = None
+    align()
+    assert here == [3, 2, 1, 0]
 
 
 def test_shards_need_a_run_whose_weights_stay_as_they_are(tmp_path):

@@ -113,6 +113,13 @@ def test_a_damaged_packed_file_is_refused_in_one_sentence(tmp_path, pack):
         list(read_lines(path))
 
 
+def test_a_long_file_that_is_cut_off_says_how_much_of_it_there_is(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(gzip.compress(b"".join(b"%d line\n" % number for number in range(300_000)), 1)[:-300])
+    with pytest.raises(DataError, match=r"incomplete or damaged \(only \d+ lines could be read: "):
+        list(read_lines(path))
+
+
 def test_invalid_bytes_are_refused_with_file_and_line_or_replaced(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"good\nba\xffd\ngood\n")

@@ -14,6 +14,7 @@ import torch
 from serve_parts import Server, serving, shared, trained
 
 from regard.api.loading import load
+from regard.errors import ConfigError
 from regard.look.change import importance
 from regard.look.trace_file import array
 from regard.models.bahdanau import Bahdanau, BahdanauConfig
@@ -23,6 +24,7 @@ from regard.serve.app import build
 from regard.serve.inside import follow_path, weigh_heads
 from regard.serve.limits import Limits, RefusedError
 from regard.serve.models import TranslationModel
+from regard.serve.process import serve
 from regard.serve.queue import TraceRequest
 from regard.serve.state import ServerState, _confidences
 
@@ -235,3 +237,8 @@ def test_suggestions_are_kept_where_the_operator_wants_them(tmp_path: Path) -> N
         assert server.client.get("/frontend/settings").json()["suggestions"] is True
         assert server.post("/suggest", **fields).json() == {"success": True}
     assert [json.loads(line) for line in kept.read_text("utf-8").split("\n") if line] == [fields]
+
+
+def test_a_code_of_no_language_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^There is no language with the code 'English'; give one such as en"):
+        serve([tmp_path], languages=("English", "fr"))

@@ -42,10 +42,11 @@ def describe_step(event: Stepped) -> str:
 def plain_number(value: float) -> str:
     """A score in four digits, or with one decimal where those would need an exponent.
 
-    >>> plain_number(12.3456), plain_number(5.873e-07), plain_number(54321.0)
-    ('12.35', '0.0', '54321.0')
+    >>> plain_number(12.3456), plain_number(0.0005), plain_number(5.873e-07), plain_number(54321.0)
+    ('12.35', '0.0005', '0.0', '54321.0')
     """
-    return f"{value:.4g}" if 1e-3 <= abs(value) < 1e4 else f"{value:.1f}"
+    text = f"{value:.4g}"
+    return f"{value:.1f}" if "e" in text else text
 
 
 def clock(seconds: float) -> str:

@@ -281,6 +281,7 @@ def forget(out: Path) -> None:
     """Remove a plan by which nothing was made, so that the folder can be begun otherwise."""
     with suppress(OSError):  # a folder with results is not empty and stays
         (out / "shards").rmdir()
+        shutil.rmtree(out / "failed", ignore_errors=True)
         (out / "plan.json").unlink()
 
 

@@ -26,6 +26,7 @@ from regard.errors import ConfigError, RunError
 from regard.serve.access import Access, AccessToken, is_loopback
 from regard.serve.app import build
 from regard.serve.guard import Guard
+from regard.serve.languages import check_code
 from regard.serve.limits import Limits
 from regard.serve.model_process import SWITCH, OncePerMinute
 from regard.serve.protocol import Listener, Protocol
@@ -133,6 +134,8 @@ def serve(
     for run in runs:
         if not Path(run).is_dir():  # said before a process is started; what else is wrong shows when the run is loaded
             raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
+    for code in filter(None, languages):
+        check_code(code)
     limits = limits or Limits()
     known = read_tokens(token, tokens)
     shown = token
