@@ -8,6 +8,7 @@ import os
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -191,3 +192,12 @@ def test_the_first_python_of_a_page_runs(page: str, tmp_path, monkeypatch) -> No
     monkeypatch.chdir(tmp_path)
     block = re.search(r"^```python\n(.*?)^```$", (TREE / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     exec(compile(block[1], page, "exec"), {})
+
+
+def test_the_example_of_work_on_shards_runs(tmp_path) -> None:
+    """As a file, which its workers import."""
+    page = (TREE / "docs/scale.md").read_text(encoding="utf-8")
+    (tmp_path / "upper.py").write_text(re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[-1])
+    (tmp_path / "in.txt").write_text("one\ntwo\n")
+    subprocess.run([sys.executable, "upper.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(TREE)}, check=True)
+    assert (tmp_path / "out" / "in.txt").read_text() == "ONE\nTWO\n"
