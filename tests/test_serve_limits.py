@@ -431,7 +431,9 @@ def test_a_token_has_a_rate_and_a_quota() -> None:
         with pytest.raises(RefusedError) as refused:
             token.count_characters(1, now, path)
         assert refused.value.status == status
-    token.count_characters(100, now + 86_400, "/translate")
+    with pytest.raises(RefusedError):
+        token.count_characters(1, now + 86_390, "/translate")
+    token.count_characters(100, now + 86_401, "/translate")
 
 
 def test_the_log_says_a_thing_once_a_minute() -> None:

@@ -35,8 +35,8 @@ class AccessToken:
             raise ConfigError(f"The rate and the quota of the token {name} must be positive numbers.")
         self.name, self.secret, self.rate, self.quota = name, token.encode(), rate, quota
         self._left = self._burst = max(1.0, rate or 1.0)  # requests that may come at once
-        self._seen = time.monotonic()
-        self._used, self._day = 0, 0.0
+        self._seen = self._day = time.monotonic()  # of the last request, and when the day of the quota began
+        self._used = 0
 
     def count_request(self, now: float) -> None:
         """Refuse with 429 above the rate."""
