@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import sys
 import zlib
 from pathlib import Path
@@ -179,9 +180,11 @@ def test_a_run_that_has_not_finished_is_used_with_a_note(runs, translator, corpu
     word = translator.source_vocabulary.pieces([7])[0]
     says = f"{stopped} has not finished training; its newest checkpoint is of step {step}. To resume: regard train "
     says += f"--out {stopped}\n"
-    for command in (["translate", f"{word} {word}"], ["look", word], ["score", *corpus, "--beam", 1]):
+    exported = ["export", "--out", tmp_path / "small"]
+    for command in (["translate", f"{word} {word}"], ["look", word], ["score", *corpus, "--beam", 1], exported):
         name, *rest = command
         assert run(name, stopped, *rest, folder=tmp_path).err.count(says) == 1
+        shutil.rmtree(tmp_path / "small", ignore_errors=True)
         assert "finished" not in run(name, runs / "one", *rest, folder=tmp_path).err
     assert run("translate", runs / "one", f"{word} {word}", "--with", stopped, folder=tmp_path).err.count(says) == 1
 
@@ -569,7 +572,9 @@ def test_an_argument_is_a_file_a_setting_or_a_sentence(runs, translator, tmp_pat
     )
     page = tmp_path / "page.html"
     page.write_text("<p>a b</p>", encoding="utf-8")
-    refused("translate", runs / "one", page, folder=tmp_path, says="page.html is HTML, whose markup is not text")
+    for shards in ([], ["--on", "local", "--out", tmp_path / "out"]):
+        says = "page.html is HTML, whose markup is not text"
+        refused("translate", runs / "one", page, *shards, folder=tmp_path, says=says)
     for name in ("beam", "nbest", "temperature"):
         both = [f"--{name}", 1, f"decode.{name}=1"]
         refused("translate", runs / "one", *both, folder=tmp_path, says=f"--{name} and decode.{name} are the same")

@@ -21,6 +21,7 @@ from regard.models.bahdanau import Bahdanau, BahdanauConfig
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.serve.access import Access
 from regard.serve.app import build
+from regard.serve.examples import fit
 from regard.serve.inside import follow_path, weigh_heads
 from regard.serve.limits import Limits, RefusedError
 from regard.serve.models import TranslationModel
@@ -242,3 +243,11 @@ def test_suggestions_are_kept_where_the_operator_wants_them(tmp_path: Path) -> N
 def test_a_code_of_no_language_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^There is no language with the code 'English'; give one such as en"):
         serve([tmp_path], languages=("English", "fr"))
+
+
+def test_languages_with_one_joint_vocabulary_differ_by_their_common_words() -> None:
+    vocabulary = load(trained()).source_vocabulary
+    for text, language in (("Je ne sais pas.", "fr"), ("the table", "en"), ("Où est la gare ?", "fr")):
+        found = _confidences({code: (1.0, fit(text, vocabulary, code)[1]) for code in ("en", "fr")})
+        assert found[0][0] == language
+        assert found[0][1] > 80

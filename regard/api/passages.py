@@ -162,6 +162,16 @@ _IN_NAMES = (
 _READ = 400  # words of a text that are compared
 
 
+def common_words(text: str, language: str) -> int:
+    """How many words of a text are common ones of a language; 0 if the language is not listed.
+
+    >>> common_words("Je ne sais pas.", "fr"), common_words("Je ne sais pas.", "en")
+    (3, 0)
+    """
+    known = _WORDS.get(language.replace("_", "-").split("-")[0].lower(), set())
+    return sum(map(known.__contains__, re.findall(r"[^\W\d_]+", text.lower())[:_READ]))
+
+
 def other_language(text: str, own: str) -> str:
     """The code of the language that `text` is in by its most common words, where that is plainly not `own`; else "".
 

@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from regard.cli.options import Run
 from regard.cli.progress import bar
-from regard.cli.text import put
+from regard.cli.text import note_unfinished, put
 from regard.errors import ConfigError, check_known, counted
 
 
@@ -149,6 +149,7 @@ def export(
 
     with bar("exporting"):
         size = write(run, out, to, numbers)
+    note_unfinished(run)
     use = f"Use it like any run: regard models {out}" if to == "small" else "docs/interop.md shows how to use it."
     typer.echo(f"{out}: {size / 2**20:.1f} MiB. {use}", err=True)
     if to != "small":

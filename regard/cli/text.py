@@ -61,16 +61,21 @@ def load(
     run: str | Path | Sequence[str | Path], device: str = "auto", task: str | None = None, engine: str = "regard"
 ) -> Any:
     """`regard.load`, with a note on standard error for each run that has not finished training."""
+    loaded = regard.load(run, device, task, engine)
+    for one in [run] if isinstance(run, str | Path) else run:
+        note_unfinished(one)
+    return loaded
+
+
+def note_unfinished(run: str | Path) -> None:
+    """A note on standard error where a run has not finished training."""
     from regard.training.known import find_run
     from regard.training.runs import unfinished_at
 
-    loaded = regard.load(run, device, task, engine)
-    for one in [run] if isinstance(run, str | Path) else run:
-        step = unfinished_at(find_run(one))
-        if step is not None:
-            note = f"{one} has not finished training; its newest checkpoint is of step {step}"
-            typer.echo(f"{note}. To resume: regard train --out {one}", err=True)
-    return loaded
+    step = unfinished_at(find_run(run))
+    if step is not None:
+        note = f"{run} has not finished training; its newest checkpoint is of step {step}"
+        typer.echo(f"{note}. To resume: regard train --out {run}", err=True)
 
 
 def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:

@@ -179,16 +179,21 @@ def print_lines(
 
 def check_lines(file: Path, run: str) -> None:
     """Refuse what is no file of lines: a word, or a document whose markup would be translated as text."""
-    from regard.data.formats.document import FORMATS
-
-    ending = file.suffix.lower().removeprefix(".")
     if not file.exists():
         word = f"; to translate a word: echo {file} | regard translate {run}" if len(str(file)) < 30 else ""
         raise DataError(f"There is no file {brief(str(file))}; check the path{word}.")
-    if ending in FORMATS and FORMATS[ending] is not FORMATS["txt"]:
+    check_no_markup(file, run)
+
+
+def check_no_markup(file: Path, run: str) -> None:
+    """Refuse a document whose markup would be translated as text."""
+    from regard.data.formats.document import format_of
+
+    form = format_of(str(file))
+    if form is not None and form.markup:
         raise ConfigError(
-            f"{file.name} is {FORMATS[ending].name}, whose markup is not text: write the translated file with "
-            f"--out, as in regard translate {run} {file} --out translated{file.suffix}."
+            f"{file.name} is {form.name}, whose markup is not text: write the translated file with --out and without "
+            f"--on, as in regard translate {run} {file} --out translated{file.suffix}."
         )
 
 
@@ -205,6 +210,8 @@ def write_corpus(
         raise ConfigError(
             "--on takes files and a folder for the results: regard translate RUN FILES --out DIR --on local."
         )
+    for file in inputs:
+        check_no_markup(Path(file), str(runs[0]))
     watch("translating", out, partial(translate_corpus, runs, inputs, out, **given))
 
 
@@ -219,6 +226,8 @@ def write_translated(translator: "regard.Translator", file: Path, out: Path, opt
     typer.echo(
         f"{out}: {counted(found.segments, 'segment')}, {counted(found.sentences, 'sentence')} translated", err=True
     )
+    if not found.segments:
+        typer.echo(f"no text was found in {file}; check that it is what its ending says", err=True)
     for flag, count in found.flags.items():
         typer.echo(f"{count} of the sentences: {NOTES[flag]}", err=True)
     for term in found.unplaced:

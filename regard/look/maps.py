@@ -20,7 +20,7 @@ _TOP = 5  # cells that the sentence under a map sums up
 def size_of(trace: Contents) -> Picture:
     """The picture's size and grid."""
     if trace.image is None:
-        raise ConfigError("This trace has no picture; these views are for captions. Use view='matrix' for text.")
+        raise ConfigError("This trace has no picture; these views are for captions. Use the view matrix for text.")
     return trace.image
 
 

@@ -4,6 +4,7 @@ import math
 import re
 from typing import Any
 
+from regard.api.passages import common_words
 from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.settings import DataConfig
@@ -11,6 +12,7 @@ from regard.data.vocabulary import Vocabulary
 from regard.symbols import UNKNOWN
 
 EXAMPLES = 4
+COMMON = 2.0  # nats that a common word of a language is shorter
 # What the page opens with for a model of real text: crossing, negation, a question, and 40 words.
 SENTENCES = {
     "en": [
@@ -55,12 +57,12 @@ def opening(made: list[Example], language: str) -> dict[str, Any]:
     return {"examples": SENTENCES.get(language, []), "lengths": LENGTHS.get(language)}
 
 
-def fit(text: str, vocabulary: Vocabulary) -> tuple[float, float]:
+def fit(text: str, vocabulary: Vocabulary, language: str = "") -> tuple[float, float]:
     """How well a text fits a vocabulary, and how long it is there.
 
     The fit is from 0 to 1: 1 if every word is one piece, 0 if all words are spelled letter by letter or unknown. The
-    length is that of a code in which all pieces are equally likely, in nats: the language in which a text is shorter is
-    the likelier one.
+    length is that of a code in which all pieces are equally likely, in nats, and common words of the language are
+    shorter: the language in which a text is shorter is the likelier one, also if both have one joint vocabulary.
     """
     words, letters = len(text.split()), len(re.sub(r"\s+", "", text))
     if not words:
@@ -73,4 +75,5 @@ def fit(text: str, vocabulary: Vocabulary) -> tuple[float, float]:
     whole = words if vocabulary.kind != "char" and letters > words else 0
     spelled = letters if whole else 2 * letters
     fits = (spelled - pieces) / (spelled - (whole or letters))
-    return max(0.0, min(1.0, fits)), pieces * math.log(len(vocabulary))
+    length = pieces * math.log(len(vocabulary)) - COMMON * common_words(text, language)
+    return max(0.0, min(1.0, fits)), length

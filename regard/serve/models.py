@@ -155,7 +155,8 @@ class TranslationModel(ServedModel):
 
     def fit(self, texts: list[str]) -> list[tuple[float, float]]:
         """How well each text fits the source vocabulary, and how long it is there: see `examples.fit`."""
-        return [examples.fit(text[:_COMPARED], self.translator.source_vocabulary) for text in texts]
+        language = languages.canonical(self.translator.source_language)
+        return [examples.fit(text[:_COMPARED], self.translator.source_vocabulary, language) for text in texts]
 
     # --- looking inside
 

@@ -81,7 +81,10 @@ def resolve(tables: Mapping[str, Any]) -> Experiment:
     check_tables(tables)
     model = dict(tables.get("model", {}))
     if "name" not in model:
-        raise ConfigError(f"Which model? Set model.name (or --model) to one of: {', '.join(MODELS)}.")
+        raise ConfigError(
+            f"Which model? Set model.name (or --model) to one of: {', '.join(MODELS)}; or pass --minutes, which "
+            f"chooses a translator."
+        )
     name, size = str(model.pop("name")), str(model.pop("preset", "small"))
     found = entry(name, str(model.pop("package", "")))
     task = tables.get("task", found.task)
