@@ -4,6 +4,7 @@ import itertools
 import json
 import logging
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -417,7 +418,8 @@ def test_tokens_come_from_a_file_and_from_the_environment(tmp_path: Path, monkey
             read_tokens(None, file)
 
 
-def test_a_token_has_a_rate_and_a_quota() -> None:
+def test_a_token_has_a_rate_and_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 50.0)  # the machine has just started
     token = AccessToken("editor", "secret-of-the-editor", rate=2, quota=100)
     now = token._seen
     for _ in range(2):

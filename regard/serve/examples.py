@@ -57,7 +57,7 @@ def opening(made: list[Example], language: str) -> dict[str, Any]:
     return {"examples": SENTENCES.get(language, []), "lengths": LENGTHS.get(language)}
 
 
-def fit(text: str, vocabulary: Vocabulary, language: str = "") -> tuple[float, float]:
+def fit(text: str, vocabulary: Vocabulary, language: str) -> tuple[float, float]:
     """How well a text fits a vocabulary, and how long it is there.
 
     The fit is from 0 to 1: 1 if every word is one piece, 0 if all words are spelled letter by letter or unknown. The

@@ -173,7 +173,7 @@ def leak(draw: Random, folder: Path) -> None:
 
 @check("S6", "a model process that is killed: /health says so or it is replaced, and answers stay right", 1, 30)
 def replaced(draw: Random, folder: Path) -> None:
-    server = strict(fresh=True)  # its models are children of its own
+    server = strict(fresh=True)  # its models are its child processes
     children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
     before = metric(server, "regard_model_restarts_total")
     os.kill(int(draw.choice(children[-2:])), signal.SIGKILL)
