@@ -25,7 +25,6 @@ from regard.data.settings import DataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
-from regard.errors import DataError
 from regard.symbols import END
 
 _MEASURED = 1_000  # pairs in which it is measured how much longer sampling makes sentences
@@ -165,11 +164,6 @@ class PairEncoding(Encoding[Pair]):
 
     def make(self, sample: Sequence[Pair]) -> None:
         config = self.config
-        if config.vocabulary_from:
-            try:
-                return self.load(Path(config.vocabulary_from))
-            except DataError as error:
-                raise DataError(f"data.vocabulary_from names {config.vocabulary_from}: {error}") from None
         if config.joint:
             super().make(sample)
             self.vocabularies *= 2

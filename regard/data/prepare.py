@@ -142,14 +142,20 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
     With several processes, call it in one of them first.
     """
     config, shared = encoding.config, getattr(encoding.config, "cache", "")
+    elsewhere = getattr(config, "vocabulary_from", "")
     surveyed = cache(lambda: survey(encoding, how.progress))  # once, and only if it is needed
     there = all((folder / f"{name}.json").exists() for name in encoding.names)
-    if not (there and (shared or (folder / "corpus").is_dir())):
-        surveyed()  # it takes the digests of the files as it goes; a run that has begun needs the digests alone
+    if not ((there or elsewhere) and (shared or (folder / "corpus").is_dir())):
+        surveyed()  # it takes the digests of the files as it goes; with vocabularies and a store, they are all it takes
     source = _content(encoding)
-    same = not getattr(config, "vocabulary_from", "") and all(made_from(folder, n) == source for n in encoding.names)
+    same = not elsewhere and all(made_from(folder, n) == source for n in encoding.names)
     made = not there or not (how.keep or same)
-    if made:
+    if made and elsewhere:
+        try:
+            encoding.load(Path(elsewhere))
+        except DataError as error:
+            raise DataError(f"data.vocabulary_from names {elsewhere}: {error}") from None
+    elif made:
         found = surveyed()
         how.progress("vocabulary", 0, None)
         encoding.make(found.sample())
