@@ -70,7 +70,7 @@ def test_equals_a_plain_search_of_one_sentence_at_a_time(beam: int, alpha: float
 def test_a_beam_of_one_is_greedy(seed: int) -> None:
     model, (source, lengths) = Tiny(seed=seed), batch(sentences(9, seed=seed))
     state = model.start(model.encode(source, lengths))
-    limits = longest(lengths, GREEDY)
+    limits = longest(lengths.tolist(), GREEDY)
     beams = beam_search(model, state, limits, GREEDY)
     assert [hypotheses[0] for hypotheses in beams] == follow(model, state, limits, GREEDY)
 

@@ -81,7 +81,7 @@ class Writer(Trained):
         config = self.settings(**{"temperature": own, "nbest": 1, **given})
         prefix = clean(prefix)
         ids = self.vocabulary.encode(prefix).ids
-        limits = torch.full((count,), longest + len(ids), device=self.device)
+        limits = torch.full((count,), longest + len(ids))
         contents = [f"{prefix}\0{number}".encode() for number in range(count)]  # an independent sample each
         with torch.inference_mode():
             start = self.model.start(count)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -23,3 +24,26 @@ def leaves(part: Any) -> Iterator[Tensor]:
     elif isinstance(part, tuple):
         for inner in part:
             yield from leaves(inner)
+
+
+def device_of(part: Any) -> torch.device:
+    """Where the tensors of nested tuples are; the CPU where there are none."""
+    return next((tensor.device for tensor in leaves(part)), torch.device("cpu"))
+
+
+def on_host(part: Any) -> Any:
+    """The same tensors in the memory of the host, all of them by one transfer."""
+    here = list(leaves(part))
+    if all(tensor.is_cpu for tensor in here):
+        return part
+    # Wide types first, so that each tensor begins at a multiple of the size of its elements.
+    order = sorted(range(len(here)), key=lambda number: -here[number].element_size())
+    bytes_of = [here[number].contiguous().flatten().view(torch.uint8) for number in order]
+    pieces = torch.cat(bytes_of).cpu().split([len(piece) for piece in bytes_of])
+    found = dict(zip(order, pieces, strict=True))
+    numbers = iter(range(len(here)))
+
+    def place(tensor: Tensor) -> Tensor:
+        return found[next(numbers)].view(tensor.dtype).view(tensor.shape)
+
+    return map_nested(part, place)

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.core.nested import device_of
 from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
 from regard.decode.rules import NEVER, apply_rules, banned, best, likely, padded
 from regard.decode.settings import DecodeConfig
@@ -119,14 +120,19 @@ def beam_search(
             found[row] = hypotheses
 
     step = partial(advance, config=config, observe=demands.observe)
-    take_steps(model, step, begin(limits, config, demands), state, collect, demands)
+    steps, device = max(limits.tolist(), default=0), device_of(state)
+    beam = begin(limits, room_for(steps, device), device, config, demands)
+    take_steps(model, step, beam, state, steps, collect, demands)
     return found
 
 
-def begin(limits: Tensor, config: DecodeConfig, demands: Demands) -> BeamState:
-    """Nothing written yet. Where steps are captured every one has K beams, of which the first step expands one."""
-    A, K, T = len(limits), config.beam, room_for(limits)
-    k = 1 if is_host(limits) else K
+def begin(limits: Tensor, T: int, device: torch.device, config: DecodeConfig, demands: Demands) -> BeamState:
+    """Nothing written yet, and room for T tokens.
+
+    Where steps are captured every one has K beams, of which the first step expands one.
+    """
+    A, K, k = len(limits), config.beam, 1 if is_host(device) else config.beam
+    limits = limits.to(device, non_blocking=True)  # the device may still read the source
 
     def full(value: float, *shape: int, dtype: torch.dtype = torch.long) -> Tensor:
         return torch.full((A, *shape), value, dtype=dtype, device=limits.device)
@@ -324,12 +330,15 @@ def trace_back(beam: BeamState, sentence: Ints, slot: Ints, length: Ints) -> tup
     """The tokens of N hypotheses and their log-probabilities, from their last nodes to the root, all at once."""
     steps = int(length.max(initial=0))
     tokens, parents, logprobs = (part[:, :steps].cpu().numpy() for part in (beam.tokens, beam.parents, beam.logprobs))
-    ids = np.empty((len(sentence), steps), tokens.dtype)
-    each = np.empty((len(sentence), steps), logprobs.dtype)
+    A, _, K = parents.shape
+    above = np.ascontiguousarray(parents.swapaxes(0, 1)).reshape(steps, A * K)
+    first, written = sentence * K, np.arange(steps)[:, None] < length  # [N]; [T, N]
+    slots = np.empty((steps, len(sentence)), np.intp)
     for step in reversed(range(steps)):
-        ids[:, step], each[:, step] = tokens[sentence, step, slot], logprobs[sentence, step, slot]
-        slot = np.where(step < length, parents[sentence, step, slot], slot)
-    return ids.tolist(), each.tolist()
+        slots[step] = slot
+        slot = np.where(written[step], above[step].take(first + slot), slot)
+    at = sentence[:, None], np.arange(steps), slots.T  # [N, T]
+    return tokens[at].tolist(), logprobs[at].tolist()
 
 
 def describe(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> SearchStep:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.collector import without_collector
-from regard.core.nested import leaves, map_nested
+from regard.core.nested import leaves, map_nested, on_host
 from regard.errors import brief
 from regard.kernels.choose import refused
 from regard.kernels.direct import for_steps
@@ -27,7 +27,8 @@ from regard.models.contract import State, take
 
 log = logging.getLogger("regard.decode")
 
-EVERY = 4  # steps between two questions whether all sentences are done
+EVERY = 4  # steps between two questions whether all sentences are done, where each question waits for the answer
+OFTEN = 2  # the same, where the next step is under way before the answer to the last one is read
 ROOM = 32  # slots of a past in the first graph; the next one has twice as many
 GRAPHS = 8  # kept for each model
 
@@ -72,23 +73,23 @@ def captured_steps(
                 refuse(model, error)
                 return False
         graph.load(search, state)
-        stopped = False
+        stopped, answer = False, None
         while number < min(room, steps):
             stopped = stop is not None and stop()
             if stopped:
                 break
             graph.replay()
             number += 1
-            if number % EVERY == 0:
-                done = graph.search.done.tolist()
-                if all(done) or rounded(len(done) - sum(done)) <= len(done) // 2:
-                    break
-        search, done = graph.search, graph.search.done.tolist()
+            if answer is not None and few_left(answer()):
+                break
+            answer = later(graph.search.done) if number % OFTEN == 0 else None
+        found = on_host(graph.search)
+        done = found.done.tolist()
         over = stopped or all(done) or number >= steps
-        gather(search, search.row >= 0 if over else search.done, collect)
+        collect(take(found, ((found.row >= 0) & (found.done | over)).nonzero().squeeze(1)))
         if not over:
             going = [place for place, finished in enumerate(done) if not finished]
-            search, state = fill(*keep(search, graph.state, going), rounded(len(going)))
+            search, state = fill(*keep(graph.search, graph.state, going), rounded(len(going)))
             room = room if number < room else min(2 * room, rounded(steps))
         graphs[key] = graph
         while len(graphs) > GRAPHS:
@@ -147,6 +148,26 @@ def refuse(model: Any, error: Exception) -> None:
     log.warning("Decoding runs without a CUDA graph: %s", reason)
     if not full:
         refused[model] = reason
+
+
+def few_left(done: list[bool]) -> bool:
+    """Whether buffers of half the size, or none, are enough for the sentences that are not done."""
+    return all(done) or rounded(len(done) - sum(done)) <= len(done) // 2
+
+
+def later(numbers: Tensor) -> Callable[[], list[Any]]:
+    """Begin to copy `numbers` to the host; the result waits for the copy, not for what is launched after it."""
+    there = numbers.to("cpu", non_blocking=True)
+    if numbers.is_cpu:
+        return there.tolist
+    copied = torch.cuda.Event()
+    copied.record()
+
+    def wait() -> list[Any]:
+        copied.synchronize()
+        return there.tolist()
+
+    return wait
 
 
 class Graph:
@@ -282,8 +303,3 @@ def keep(search: Any, state: State, places: list[int]) -> tuple[Any, State]:
     chosen = torch.tensor(places, device=search.row.device)
     rows = (chosen[:, None] * beams + torch.arange(beams, device=chosen.device)).flatten()
     return take(search, chosen), take(state, rows)
-
-
-def gather(search: Any, which: Tensor, collect: Callable[[Any], None]) -> None:
-    """Collect some sentences, without those that only fill the buffers."""
-    collect(take(search, (which & (search.row >= 0)).nonzero().squeeze(1)))

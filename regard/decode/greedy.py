@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.core.nested import device_of
 from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
 from regard.decode.rules import apply_rules, padded
 from regard.decode.settings import DecodeConfig
@@ -48,7 +49,7 @@ def draw(seeds: Sequence[int], limits: Tensor) -> Tensor:
     drawn = torch.zeros(len(seeds), int(limits.max()) if len(limits) else 0, dtype=torch.float64)
     for row, seed, limit in zip(drawn, seeds, limits.tolist(), strict=True):
         row[:limit] = torch.rand(limit, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return drawn.to(limits.device)
+    return drawn
 
 
 def sample(logprobs: Tensor, drawn: Tensor | None, config: DecodeConfig) -> Tensor:
@@ -96,18 +97,21 @@ def follow(
     def collect(some: GreedyState) -> None:
         found.update(zip(some.row.tolist(), hypotheses_of(some, config), strict=True))
 
-    path = begin(limits, demands.prefixes, drawn)
-    take_steps(model, partial(advance, config=config, choose=choose), path, state, collect, demands)
+    steps, device = max(limits.tolist(), default=0), device_of(state)
+    path = begin(limits, room_for(steps, device), device, demands.prefixes, drawn)
+    take_steps(model, partial(advance, config=config, choose=choose), path, state, steps, collect, demands)
     return [found[row] for row in range(len(limits))]
 
 
-def begin(limits: Tensor, prefixes: Sequence[Sequence[int]] | None, drawn: Tensor | None) -> GreedyState:
-    """Nothing written yet."""
-    A, T = len(limits), room_for(limits)
+def begin(
+    limits: Tensor, T: int, device: torch.device, prefixes: Sequence[Sequence[int]] | None, drawn: Tensor | None
+) -> GreedyState:
+    """Nothing written yet, and room for T tokens."""
+    A, limits = len(limits), limits.to(device, non_blocking=True)  # the device may still read the source
     zeros = torch.zeros_like(limits)  # [A]
     never = zeros.bool()
     if drawn is not None:
-        drawn = torch.nn.functional.pad(drawn, (0, T + 1 - drawn.shape[1]))
+        drawn = torch.nn.functional.pad(drawn, (0, T + 1 - drawn.shape[1])).to(device)
     return GreedyState(
         row=torch.arange(A, device=limits.device),
         limit=limits,

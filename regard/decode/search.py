@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.core.nested import device_of
 from regard.data.batching import pad
 from regard.data.files import Progress, reporting
 from regard.decode.beam import beam_search
@@ -33,7 +34,7 @@ def decode(
     weigh: Weigh | None = None,
     demands: Demands = NOTHING,
 ) -> list[list[Hypothesis]]:
-    """Translate `source` [B, S] with `lengths` [B]: the best hypotheses of each row, the best first.
+    """Translate `source` [B, S] with `lengths` [B], on the host or on its device: the best hypotheses of each row.
 
     `weigh` gives the attention weights of hypotheses, for the coverage penalty. The sentences of an observed step
     number the rows that hold words. A source of END alone gives the empty sentence.
@@ -48,18 +49,22 @@ def decode(
         raise DataError(f"Expected one prefix for each sentence, {len(source)} in all; got {len(demands.prefixes)}.")
     empty = [[Hypothesis([], 0.0, 0.0, "end", [0.0])] for _ in range(len(source))]
     end = 1 if source.dim() == 2 else 0  # a sentence ends with END, a picture has no such cell
-    rows = (lengths > end).nonzero().squeeze(1)  # [B] those that hold something to read
-    if not len(rows):
+    # What the host knows before the model reads it need not wait for afterwards.
+    known = lengths.tolist()
+    chosen = [row for row, length in enumerate(known) if length > end]  # those that hold something to read
+    if not chosen:
         return empty
-    some = slice(None) if len(rows) == len(source) else rows
-    chosen = rows.tolist()
-    source, lengths = few_sizes(source[some], model), lengths[some]
+    limits = longest([known[row] for row in chosen], config)
+    rows, lengths = torch.tensor(chosen, device=source.device), lengths.to(source.device)
+    if len(chosen) < len(known):
+        source, lengths = source[rows], lengths[rows]
+    source = few_sizes(source, model)
     with products(config.precision, source.device):
         state = read(model, source, lengths)
     # The coverage penalty ranks all that was found.
     wide = replace(config, nbest=max(config.nbest, config.beam)) if config.coverage_penalty else config
     contents = _contents(source, lengths) if config.temperature else None
-    found = search(model, state, longest(lengths, config), wide, demands.take(chosen), contents)
+    found = search(model, state, limits, wide, demands.take(chosen), contents)
     if config.coverage_penalty and weigh is not None:
         found = rank_by_coverage(found, weigh, rows, config.coverage_penalty)
     for row, hypotheses in zip(chosen, found, strict=True):
@@ -75,7 +80,7 @@ def search(
     demands: Demands = NOTHING,
     contents: Sequence[bytes] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Continue from `state`, whose rows are sentences, to at most `limits` [B] tokens each (END counted).
+    """Continue from `state`, whose rows are sentences, to at most `limits` [B] tokens each (END counted), on the host.
 
     Samples where the temperature is above 0, otherwise searches: greedily with one beam that is not observed, else
     with beams. A row's samples are seeded by its `contents` (by its number where they are not given). A limit that
@@ -92,9 +97,9 @@ def search(
                 f"The model writes at most {most} tokens, END counted; got a prefix of {max(least) - 1}. "
                 f"Shorten the prefix."
             )
-        limits = torch.maximum(limits, torch.tensor(least, device=limits.device))
+        limits = torch.maximum(limits, torch.tensor(least))
     try:
-        with products(config.precision, limits.device):
+        with products(config.precision, device_of(state)):
             if config.temperature:
                 if demands.terms is not None:
                     raise ConfigError("Terms are placed by a search; set decode.temperature to 0.")
@@ -132,16 +137,15 @@ def check_precision(precision: str, device: torch.device) -> None:
 def few_sizes(source: Tensor, model: SequenceModel) -> Tensor:
     """On a GPU, ids padded to one of few lengths, so that the same captured steps serve many sentences."""
     S, most = source.shape[1], getattr(model, "longest", None)
-    if is_host(source) or source.dim() != 2:
+    if is_host(source.device) or source.dim() != 2:
         return source
     size = -(-S // 16) * 16
     return F.pad(source, (0, max(0, (size if most is None else min(size, most)) - S)), value=PAD)
 
 
-def longest(lengths: Tensor, config: DecodeConfig) -> Tensor:
-    """The most tokens a translation may have, END counted: max_ratio * source words + max_extra. [B] -> [B]"""
-    limits = [math.ceil(config.max_ratio * (length - 1)) + config.max_extra for length in lengths.tolist()]
-    return torch.tensor(limits, device=lengths.device).clamp_(min=1)
+def longest(lengths: Sequence[int], config: DecodeConfig) -> Tensor:
+    """The most tokens a translation may have, END counted: max_ratio * source words + max_extra. Returns [B]."""
+    return torch.tensor([max(1, math.ceil(config.max_ratio * (n - 1)) + config.max_extra) for n in lengths])
 
 
 def _sample(
@@ -156,10 +160,9 @@ def _sample(
     n = config.nbest
     each = [row for row in range(len(limits)) for _ in range(n)]
     contents = contents or [str(row).encode() for row in range(len(limits))]
-    rows = torch.tensor(each, device=limits.device)  # [B * n]
-    limits = limits[rows]
+    limits = limits[each]  # [B * n]
     seeds = [seed_for(content, config.seed, number) for content in contents for number in range(n)]
-    state = take(state, rows) if n > 1 else state
+    state = take(state, torch.tensor(each, device=device_of(state))) if n > 1 else state
     found = follow(model, state, limits, config, sample, draw(seeds, limits), demands.take(each))
     return [rank(found[first : first + n]) for first in range(0, len(found), n)]
 
@@ -193,8 +196,8 @@ def decode_many(
     copies = config.nbest if config.temperature else config.beam
     for some in reporting(by_length(rows, batch_tokens // copies), progress, len(rows), len):
         source, lengths = pad([[*rows[row], END] for row in some])
-        source, lengths = source.to(device), lengths.to(device)
-        weigh = weigher(source, lengths) if weigher and config.coverage_penalty else None
+        source = source.to(device)
+        weigh = weigher(source, lengths.to(device)) if weigher and config.coverage_penalty else None
         results = decode(model, source, lengths, config, weigh=weigh, demands=demands.take(some))
         for row, hypotheses in zip(some, results, strict=True):
             found[row] = hypotheses

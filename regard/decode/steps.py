@@ -58,7 +58,7 @@ Advanced = tuple[AnySearch, Tensor | None]  # and the rows of the model that con
 
 def read(model: SequenceModel, source: Tensor, lengths: Tensor) -> State:
     """The state before the first token of source [B, S]."""
-    if is_host(source) or steps_path(model, "cuda").name == "plain":
+    if is_host(source.device) or steps_path(model, "cuda").name == "plain":
         return model.start(model.encode(source, lengths))
     return captured_start(model, source, lengths)
 
@@ -68,10 +68,11 @@ def take_steps(
     advance: Callable[[AnySearch, Tensor], Advanced[AnySearch]],
     search: AnySearch,
     state: State,
+    steps: int,
     collect: Callable[[AnySearch], None],
     demands: Demands,
 ) -> None:
-    """Advance `search` from `state` until every sentence is done; `collect` is given the sentences that are.
+    """Advance `search` from `state` by at most `steps`, until every sentence is done; `collect` is given those.
 
     When the search is stopped, `collect` is given all that are left, as they are. On a GPU a step is captured as a CUDA
     graph where the model allows it, unless each of them is observed or terms are wanted.
@@ -87,8 +88,8 @@ def take_steps(
         after, rows = advance(search, logits)
         return after, state, rows
 
-    steps, beams = int(search.limit.max()), search.token.shape[1]
-    if not is_host(search.done) and torch.is_autocast_enabled("cuda") and hasattr(state, "memory"):
+    beams = search.token.shape[1]
+    if not is_host(search.done.device) and torch.is_autocast_enabled("cuda") and hasattr(state, "memory"):
         low = torch.get_autocast_dtype("cuda")  # keys and values are cast once for a search, not at every step
 
         def cast(x: Tensor) -> Tensor:
@@ -99,7 +100,7 @@ def take_steps(
         state = take(state, torch.arange(len(search.row), device=search.row.device).repeat_interleave(beams))
     kind = largest, getattr(advance, "func", advance), *getattr(advance, "keywords", {}).values()
     seen = demands.observe is not None or demands.terms is not None
-    capturable = not is_host(search.done) and steps_path(model, "cuda", seen).name != "plain"
+    capturable = not is_host(search.done.device) and steps_path(model, "cuda", seen).name != "plain"
     if capturable and captured_steps(model, stepped, step, kind, search, state, steps, collect, demands.stop):
         return
     plain_steps(step, search, with_room(state, ROOM), steps, collect, demands.stop)
@@ -114,7 +115,7 @@ def plain_steps(
     stop: Callable[[], bool] | None,
 ) -> None:
     """The loop itself. A CPU drops each finished sentence; a GPU is queried rarely and drops half of them at once."""
-    every, share = (1, 1.0) if is_host(search.done) else (EVERY, 0.5)
+    every, share = (1, 1.0) if is_host(search.done.device) else (EVERY, 0.5)
     for number in range(1, steps + 1):
         if stop is not None and stop():
             break
@@ -140,12 +141,11 @@ def plain_steps(
     collect(search)
 
 
-def room_for(limits: Tensor) -> int:
-    """The steps that a search keeps room for: the longest of `limits`, and on a GPU few sizes for all searches."""
-    steps = int(limits.max()) if len(limits) else 0
-    return steps if is_host(limits) else -(-steps // 64) * 64
+def room_for(steps: int, device: torch.device) -> int:
+    """The steps that a search keeps room for; on a GPU few sizes for all searches."""
+    return steps if is_host(device) else -(-steps // 64) * 64
 
 
-def is_host(tensor: Tensor) -> bool:
-    """Whether the host knows its numbers without waiting, and a step needs no graph."""
-    return tensor.is_cpu
+def is_host(device: torch.device) -> bool:
+    """Whether the host knows the numbers of a device without waiting, and a step needs no graph."""
+    return device.type == "cpu"

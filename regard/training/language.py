@@ -98,6 +98,6 @@ class Language(Task):
         metrics = {"loss": nll / tokens, "perplexity": perplexity(nll, tokens)} if tokens else {}
         if tokens and self.data.encoding.recalls:
             metrics["last_word"] = last_word_accuracy(model, self.data.dev, device)  # type: ignore[arg-type]
-        limits = torch.full((SHOWN,), LONGEST, device=device)
+        limits = torch.full((SHOWN,), LONGEST)
         written = search(model, model.start(SHOWN), limits, self.decode)  # type: ignore[arg-type, operator]
         return Validation(metrics, [self.data.vocabulary.decode(texts[0].ids) for texts in written])

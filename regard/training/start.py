@@ -31,6 +31,7 @@ from regard.training.known import find_run
 from regard.training.locks import held, is_scratch
 from regard.training.loop import Loop, Origin, seed_everything
 from regard.training.notices import best_rule, equal_passes, few_updates
+from regard.training.rehearsal import compiling
 from regard.training.small import read_weights
 from regard.training.stopping import exiting
 from regard.training.weights import check_memory, weights_of
@@ -65,7 +66,7 @@ def train(
         with held(run) if ranks.first else nullcontext():
             fresh = claim(experiment, run) if ranks.first else False
             try:
-                with exiting():
+                with exiting(), compiling(experiment, ranks.device) if ranks.world == 1 else nullcontext():
                     loop = prepare(experiment, run, ranks, observe, stages)
             except RegardError:
                 if fresh:
@@ -84,7 +85,7 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     if ranks.first:
         if experiment.train.start_from and not runs.checkpoints(run):
             origin = take_over(experiment, run)
-        with importing(stages or PLAIN.progress) as report:
+        with warming(stages or PLAIN.progress, ranks.device) as report:
             data = open_data(experiment, run, report)  # makes the vocabularies and the store, once
         runs.write_config(run, experiment.toml())  # some settings may change when a run is resumed
     ranks.wait()
@@ -116,16 +117,22 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
 
 
 @contextmanager
-def importing(stages: Stages) -> Iterator[Stages]:
-    """Progress for `stages`; while a vocabulary is learned, which leaves Python idle, torch's compiler is imported.
+def warming(stages: Stages, device: torch.device) -> Iterator[Stages]:
+    """Progress for `stages`; while a vocabulary is learned, which leaves Python idle, torch gets ready.
 
-    Torch's optimisers import it, which takes seconds. While text is read, it would slow that down.
+    The device is set up, and torch's compiler is imported, which its optimisers import: each takes seconds. While text
+    is read, that would slow it down.
     """
+
+    def warm() -> None:  # an error would come again, where the same is done next
+        torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)
+        import_module("torch._dynamo")
+
     with ThreadPoolExecutor(1) as pool:
 
         def report(stage: str, done: int, total: int | None) -> None:
             if stage == "vocabulary" and not little_memory():
-                pool.submit(import_module, "torch._dynamo")  # an error would come again, where it is imported next
+                pool.submit(warm)
             stages(stage, done, total)
 
         yield report
