@@ -39,7 +39,9 @@ def on_host(part: Any) -> Any:
     # Wide types first, so that each tensor begins at a multiple of the size of its elements.
     order = sorted(range(len(here)), key=lambda number: -here[number].element_size())
     bytes_of = [here[number].contiguous().flatten().view(torch.uint8) for number in order]
-    pieces = torch.cat(bytes_of).cpu().split([len(piece) for piece in bytes_of])
+    packed = torch.cat(bytes_of).to("cpu", non_blocking=True)  # into pinned memory, which is several times as fast
+    torch.cuda.current_stream(here[0].device).synchronize()
+    pieces = packed.split([len(piece) for piece in bytes_of])
     found = dict(zip(order, pieces, strict=True))
     numbers = iter(range(len(here)))
 

@@ -328,17 +328,14 @@ def hypotheses_of(beam: BeamState, config: DecodeConfig) -> list[list[Hypothesis
 
 def trace_back(beam: BeamState, sentence: Ints, slot: Ints, length: Ints) -> tuple[list[list[int]], list[list[float]]]:
     """The tokens of N hypotheses and their log-probabilities, from their last nodes to the root, all at once."""
-    steps = int(length.max(initial=0))
-    tokens, parents, logprobs = (part[:, :steps].cpu().numpy() for part in (beam.tokens, beam.parents, beam.logprobs))
-    A, _, K = parents.shape
-    above = np.ascontiguousarray(parents.swapaxes(0, 1)).reshape(steps, A * K)
-    first, written = sentence * K, np.arange(steps)[:, None] < length  # [N]; [T, N]
-    slots = np.empty((steps, len(sentence)), np.intp)
+    steps, (_, T, K) = int(length.max(initial=0)), beam.tokens.shape
+    tokens, parents, logprobs = (part.cpu().numpy().ravel() for part in (beam.tokens, beam.parents, beam.logprobs))
+    nodes = np.empty((steps, len(sentence)), np.intp)
+    first, written = sentence * (T * K), np.arange(steps)[:, None] < length  # [N]; [steps, N]
     for step in reversed(range(steps)):
-        slots[step] = slot
-        slot = np.where(written[step], above[step].take(first + slot), slot)
-    at = sentence[:, None], np.arange(steps), slots.T  # [N, T]
-    return tokens[at].tolist(), logprobs[at].tolist()
+        nodes[step] = first + step * K + slot
+        slot = np.where(written[step], parents.take(nodes[step]), slot)
+    return tokens.take(nodes.T).tolist(), logprobs.take(nodes.T).tolist()
 
 
 def describe(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> SearchStep:

@@ -86,7 +86,8 @@ def captured_steps(
         found = on_host(graph.search)
         done = found.done.tolist()
         over = stopped or all(done) or number >= steps
-        collect(take(found, ((found.row >= 0) & (found.done | over)).nonzero().squeeze(1)))
+        ready = ((found.row >= 0) & (found.done | over)).nonzero().squeeze(1)
+        collect(found if len(ready) == len(done) else take(found, ready))
         if not over:
             going = [place for place, finished in enumerate(done) if not finished]
             search, state = fill(*keep(graph.search, graph.state, going), rounded(len(going)))
