@@ -26,7 +26,7 @@ from regard.training.known import find_run, shipped_name
 from regard.training.runs import find_weights, read_config
 from regard.training.small import read_full_shapes, read_weights
 from regard.training.start import choose_device
-from regard.training.weights import build_filled
+from regard.training.weights import build_filled, weightless
 
 Run = str | Path
 ENGINES = ("regard", "ctranslate2")
@@ -101,6 +101,13 @@ def read_experiment(run: str | Path, task: str | None = None) -> Experiment:
             f"`regard {_COMMANDS.get(experiment.task, experiment.task)}` or `regard look`."
         )
     return experiment
+
+
+def build_outline(run: Run) -> nn.Module:
+    """The model of a translator without its weights and vocabularies, in order to see which attention it has."""
+    experiment, weights = read_experiment(run, "translate"), find_weights(find_run(run))
+    with weightless(read_full_shapes(weights), str(weights)):
+        return build(experiment.name, dataclasses.replace(experiment.model, source_vocabulary=1, target_vocabulary=1))
 
 
 def _open(run: Path, experiment: Experiment, device: str, **sizes: int) -> nn.Module:
