@@ -115,6 +115,8 @@ def shards(
 
 def processor_time() -> float:
     """Seconds of this process and of those that it started."""
+    for worker in multiprocessing.active_children():
+        worker.join()  # only then its time counts
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
