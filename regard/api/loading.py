@@ -104,10 +104,12 @@ def read_experiment(run: str | Path, task: str | None = None) -> Experiment:
 
 
 def build_outline(run: Run) -> nn.Module:
-    """The model of a translator without its weights and vocabularies, in order to see which attention it has."""
-    experiment, weights = read_experiment(run, "translate"), find_weights(find_run(run))
+    """The model of a translator without its weights, in order to see which attention it has."""
+    run, experiment = find_run(run), read_experiment(run, "translate")
+    sizes = {f"{side}_vocabulary": len(Vocabulary.load(run, side)) for side in ("source", "target")}
+    weights = find_weights(run)
     with weightless(read_full_shapes(weights), str(weights)):
-        return build(experiment.name, dataclasses.replace(experiment.model, source_vocabulary=1, target_vocabulary=1))
+        return build(experiment.name, dataclasses.replace(experiment.model, **sizes))
 
 
 def _open(run: Path, experiment: Experiment, device: str, **sizes: int) -> nn.Module:
