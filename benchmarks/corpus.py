@@ -20,8 +20,10 @@ other.
 import argparse
 import hashlib
 import json
+import multiprocessing
 import os
 import random
+import resource
 import shutil
 import signal
 import statistics
@@ -31,10 +33,12 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import chain, islice
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,8 +47,9 @@ sys.path.insert(0, str(ROOT))
 from regard.config import override  # noqa: E402
 from regard.data.files import digest  # noqa: E402
 
+SPAWN = multiprocessing.get_context("spawn")  # a fresh process, as a command is
+Measured = tuple[float, float, int, float | None]  # when the work began and ended, its lines, its processor time
 CUT = 4096  # tokens of the longest line, as in `regard translate`
-FAILED = 3  # exit code of a driver that set shards aside
 SPREAD = 0.9  # of the shards are done at the latest moment of a kill
 TRIES = 5  # that a node has to start, and a driver when nothing is killed: the last kill may still be felt
 STUCK = 600.0  # seconds without a new shard after which a run is given up
@@ -71,25 +76,26 @@ class Killed(NamedTuple):
     sha256: str  # of the text
 
 
-def bare(options: argparse.Namespace, settings: dict[str, Any], out: Path) -> None:
+def bare(options: argparse.Namespace, source: Path, out: Path) -> Measured:
     """A loop without shards: the lines of the source into one file."""
     import regard
 
     translator = regard.load(options.model, options.device, "translate", options.engine)
     ready, count = time.time(), 0
-    with open(options.source[0], encoding="utf-8") as source, open(out, "w", encoding="utf-8") as target:
-        while lines := [line.rstrip("\n") for line in islice(source, options.shard)]:
-            for one in translator.translate(lines, max_tokens=CUT, **settings):
+    with open(source, encoding="utf-8") as stream, open(out, "w", encoding="utf-8") as target:
+        while lines := [line.rstrip("\n") for line in islice(stream, options.shard)]:
+            for one in translator.translate(lines, max_tokens=CUT, **options.decode):
                 target.write(one.text + "\n")
             count += len(lines)
-    print(json.dumps({"ready": ready, "done": time.time(), "lines": count}))
+    return ready, time.time(), count, processor_time()
 
 
-def shards(options: argparse.Namespace, settings: dict[str, Any], out: Path, what: list[str]) -> None:
+def shards(
+    options: argparse.Namespace, source: Path, workers: int, address: str | None, out: Path, form: str
+) -> Measured:
     """The corpus in shards, as `regard translate --on local` or `--on ray` does it."""
     import regard
 
-    form, workers, *address = what
     ready, before = 0.0, 0
 
     def progress(done: int, total: int | None) -> None:
@@ -98,13 +104,21 @@ def shards(options: argparse.Namespace, settings: dict[str, Any], out: Path, wha
             ready, before = time.time(), done
 
     found = regard.translate_corpus(
-        options.model, options.source[0], out, on="ray" if address else "local", address=next(iter(address), None),
-        workers=int(workers), shard=options.shard, format=form, device=options.device, engine=options.engine,
-        max_tokens=CUT, progress=progress, **settings,
+        options.model, source, out, on="ray" if address else "local", address=address, workers=workers,
+        shard=options.shard, format=form, device=options.device, engine=options.engine, max_tokens=CUT,
+        progress=progress, **options.decode,
     )  # fmt: skip
     if found.failed:
-        sys.exit(FAILED)
-    print(json.dumps({"ready": ready, "done": time.time(), "lines": found.lines - before}))
+        raise RuntimeError(f"{found.failed} shards were set aside")
+    return ready, time.time(), found.lines - before, None if address else processor_time()
+
+
+def processor_time() -> float:
+    """Seconds of this process and of those that it started."""
+    for worker in multiprocessing.active_children():
+        worker.join()  # only then its time counts
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 class Nodes:
@@ -175,26 +189,12 @@ class Gpu:
             self.process.terminate()
 
 
-def child(options: argparse.Namespace, source: Path, what: list[str]) -> list[str]:
-    """The command that runs this file for one lane."""
-    own = ["--shard", str(options.shard), "--model", options.model, "--device", options.device]
-    own += ["--engine", options.engine, "--set", *options.set]
-    return [sys.executable, __file__, str(source), *own, "--lane", *what]
-
-
-def measure(command: list[str], gpu: Gpu, output: Path, own: bool) -> Lane:
-    """Run one lane in a separate process; `own`: whether it starts its workers, whose processor time counts."""
+def measure(translate: Callable[[], Measured], gpu: Gpu, output: Path) -> Lane:
+    """Run one lane in a fresh process."""
     begun = time.time()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    said = process.stdout.read() if process.stdout else ""
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"it ended with exit code {process.returncode}")
-    times = json.loads(said.splitlines()[-1])
-    ready, done = times["ready"], times["done"]
-    cpu = usage.ru_utime + usage.ru_stime if own else None
-    return Lane(ready - begun, done - ready, times["lines"], cpu, gpu.busy(ready, done), digest(output))
+    with ProcessPoolExecutor(1, SPAWN) as pool:
+        ready, done, lines, cpu = pool.submit(translate).result()
+    return Lane(ready - begun, done - ready, lines, cpu, gpu.busy(ready, done), digest(output))
 
 
 def children(parents: list[int], name: bytes) -> list[int]:
@@ -213,10 +213,10 @@ def children(parents: list[int], name: bytes) -> list[int]:
 
 
 class Killer:
-    """Runs a command until it succeeds, killing it, one of its workers or a node `kills` times, each as often.
+    """Runs a function in a fresh process until it succeeds, killing it, one of its workers or a node `kills` times.
 
-    The moments are spread over the work: each comes up to `within` seconds after a random number of shards is done,
-    so that workers are killed while they load, translate or write.
+    Each kind of process is killed as often. The moments are spread over the work: each comes up to `within` seconds
+    after a random number of shards is done, so that workers are killed while they load, translate or write.
     """
 
     def __init__(self, out: Path, shards: int, kills: int, within: float, seed: int, nodes: Nodes | None) -> None:
@@ -227,39 +227,40 @@ class Killer:
         self.rng.shuffle(self.kinds)
         self.killed: Counter[str] = Counter()
 
-    def run(self, command: list[str]) -> int:
+    def run(self, translate: Callable[[], Measured]) -> int:
         """Returns how often the command was given."""
         given = failures = 0
         while True:
             given, before = given + 1, self.killed.total()
-            driver = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            driver = SPAWN.Process(target=translate)
+            driver.start()
             try:
                 self._watch(driver)
             finally:
                 driver.kill()
-            code = driver.wait()
+            driver.join()
+            code = driver.exitcode
             if code == 0:
                 return given
             failures = failures + 1 if self.killed.total() == before else 0  # in a row and without a kill
-            expected = -signal.SIGKILL, FAILED, 1  # 1: its workers were killed as they loaded
-            if code not in expected or failures == TRIES:
+            # 1: its workers were killed as they loaded, or too often in one shard
+            if code not in (-signal.SIGKILL, 1) or failures == TRIES:
                 raise RuntimeError(f"the driver ended with exit code {code}")
 
-    def _watch(self, driver: "subprocess.Popen[bytes]") -> None:
+    def _watch(self, driver: SpawnProcess) -> None:
         """Kill something at each moment, until the driver ends or is killed."""
         done, since = -1, time.monotonic()
-        while driver.poll() is None:
+        while driver.is_alive():
             found = len(list((self.out / "shards").glob("[0-9]*.jsonl")))
             if found != done:
                 done, since = found, time.monotonic()
             if time.monotonic() - since > STUCK:
                 raise RuntimeError(f"nothing was done for {STUCK:g} seconds")
             left = self.moments[self.killed.total() :]
-            if left and done >= left[0] and self._workers(driver.pid):
-                with suppress(subprocess.TimeoutExpired):
-                    driver.wait(self.rng.uniform(0, self.within))
-                    return
-                self._kill(driver.pid)
+            if left and done >= left[0] and driver.pid and self._workers(driver.pid):
+                driver.join(self.rng.uniform(0, self.within))
+                if driver.is_alive():
+                    self._kill(driver.pid)
             time.sleep(0.05)
 
     def _workers(self, driver: int) -> list[int]:
@@ -282,19 +283,10 @@ class Killer:
         print(f"{time.strftime('%H:%M:%S')} {self.out.name}: {kind} killed", file=sys.stderr)
 
 
-@contextmanager
-def working_folder(name: str | None) -> Iterator[Path]:
-    """A new folder for the outputs: one that stays, or a temporary one."""
-    if name is None:
-        with tempfile.TemporaryDirectory(prefix="regard-") as folder:
-            yield Path(folder)
-    else:
-        Path(name).mkdir(parents=True)
-        yield Path(name)
-
-
 def compare(options: argparse.Namespace, folder: Path) -> bool:
     """Measure all lanes on the corpus; returns whether everything is as promised."""
+    from race import machine
+
     from regard.cluster.shards import read_rows
 
     source = folder / "source.txt"
@@ -310,7 +302,7 @@ def compare(options: argparse.Namespace, folder: Path) -> bool:
         return run_lane(options, name, source, folder / f"{name} {number}", gpu)
 
     def kills(name: str) -> Killed:
-        return survive(options, name, source, folder / f"{name} killed", -(-count // options.shard))
+        return survive(options, name, source, folder / f"{name} killed", count)
 
     with ThreadPoolExecutor(options.at_once) as pool:
         killed = {name: pool.submit(kills, name) for name in most if options.kills}
@@ -320,7 +312,7 @@ def compare(options: argparse.Namespace, folder: Path) -> bool:
                 futures[name].append(pool.submit(lane, name, number))
     gpu.stop()
     print(f"{count:,} sentences, {options.model}, {' '.join(options.set) or 'defaults'}, engine {options.engine}, "
-          f"{about_machine(options.device)}, shards of {options.shard:,} lines, "
+          f"{machine('cuda' if has_gpu(options.device) else 'cpu', 'wall')}, shards of {options.shard:,} lines, "
           f"{options.at_once} at once\n")  # fmt: skip
     lanes = {name: [future.result() for future in some if succeeded(name, future)] for name, some in futures.items()}
     table({name: some for name, some in lanes.items() if some})
@@ -337,22 +329,20 @@ def compare(options: argparse.Namespace, folder: Path) -> bool:
 def run_lane(options: argparse.Namespace, name: str, source: Path, out: Path, gpu: Gpu) -> Lane:
     """Translate the corpus in the way that `name` says."""
     if name == "bare loop":
-        lane = measure(child(options, source, ["bare", str(out)]), gpu, out, own=True)
+        lane = measure(partial(bare, options, source, out), gpu, out)
     else:
-        with place(options, name) as (workers, nodes):
-            what = ["shards", str(out), "text", workers, *([nodes.address] if nodes else [])]
-            lane = measure(child(options, source, what), gpu, out / source.name, own=not nodes)
+        with place(options, name, source) as (translate, _):
+            lane = measure(partial(translate, out, "text"), gpu, out / source.name)
     print(f"{name}: {lane}", file=sys.stderr)
     return lane
 
 
-def survive(options: argparse.Namespace, name: str, source: Path, out: Path, shards: int) -> Killed:
-    """Translate the corpus in the way that `name` says, while processes are killed."""
+def survive(options: argparse.Namespace, name: str, source: Path, out: Path, count: int) -> Killed:
+    """Translate the corpus of `count` lines in the way that `name` says, while processes are killed."""
     begun = time.time()
-    with place(options, name) as (workers, nodes):
-        killer = Killer(out, shards, options.kills, options.within, options.seed, nodes)
-        what = ["shards", str(out), "jsonl", workers, *([nodes.address] if nodes else [])]
-        commands = killer.run(child(options, source, what))
+    with place(options, name, source) as (translate, nodes):
+        killer = Killer(out, -(-count // options.shard), options.kills, options.within, options.seed, nodes)
+        commands = killer.run(partial(translate, out, "jsonl"))
     numbers, joined = [], hashlib.sha256()
     with open(out / f"{source.stem}.jsonl", encoding="utf-8") as stream:
         for line in stream:
@@ -365,17 +355,17 @@ def survive(options: argparse.Namespace, name: str, source: Path, out: Path, sha
 
 
 @contextmanager
-def place(options: argparse.Namespace, name: str) -> Iterator[tuple[str, Nodes | None]]:
-    """The number of workers that `name` begins with, and the cluster for them if it is one of Ray."""
-    number = name.split()[0]
-    if "Ray" not in name:
-        yield number, None
-        return
-    nodes = Nodes(int(number), has_gpu(options.device))
+def place(
+    options: argparse.Namespace, name: str, source: Path
+) -> Iterator[tuple[Callable[[Path, str], Measured], Nodes | None]]:
+    """What translates, with the number of workers that `name` begins with, and their cluster if it is one of Ray."""
+    number = int(name.split()[0])
+    nodes = Nodes(number, has_gpu(options.device)) if "Ray" in name else None
     try:
-        yield number, nodes
+        yield partial(shards, options, source, number, nodes.address if nodes else None), nodes
     finally:
-        nodes.stop()
+        if nodes:
+            nodes.stop()
 
 
 def succeeded(name: str, future: "Future[Any]") -> bool:
@@ -431,12 +421,6 @@ def has_gpu(device: str) -> bool:
     return device != "cpu" and torch.cuda.is_available()
 
 
-def about_machine(device: str) -> str:
-    from race import machine
-
-    return machine("cuda" if has_gpu(device) else "cpu", "wall")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", nargs="+", help="files of sentences, one on each line, packed or not")
@@ -454,18 +438,13 @@ def main() -> None:
     parser.add_argument("--engine", default="regard", help="regard or ctranslate2")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="of [decode], as in precision=bf16")
     parser.add_argument("--out", help="new folder that keeps the outputs")
-    parser.add_argument("--lane", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.decode = override({}, *(f"decode.{pair}" for pair in options.set)).get("decode", {})
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    if options.lane is None:
-        with working_folder(options.out) as folder:
-            sys.exit(not compare(options, folder))
-    settings = override({}, *(f"decode.{pair}" for pair in options.set))
-    given, what = settings.get("decode", {}), options.lane
-    if what[0] == "bare":
-        bare(options, given, Path(what[1]))
-    else:
-        shards(options, given, Path(what[1]), what[2:])
+    if options.out:
+        Path(options.out).mkdir(parents=True)
+    with nullcontext(options.out) if options.out else tempfile.TemporaryDirectory(prefix="regard-") as folder:
+        sys.exit(not compare(options, Path(folder)))
 
 
 if __name__ == "__main__":

@@ -5,26 +5,14 @@ same sentences once more, and what differs is counted. `--clock cpu --threads 1`
 """
 
 import argparse
-from collections.abc import Callable
 
 import torch
-from race import Lane, machine, race, report
+from race import Lane, machine, race, report, translates
 
 import regard
 from regard.data.builtin.registry import find_builtin
 from regard.evaluate.scores import score
 from regard.interop.ctranslate2 import open_engine
-
-
-def translates(translator: regard.Translator, texts: list[str], batch: int, beam: int) -> Callable[[int], float]:
-    """Other sentences in every round."""
-
-    def work(number: int) -> float:
-        start = number * batch % (len(texts) - batch + 1)
-        translator.translate(texts[start : start + batch], beam=beam, split=False)
-        return batch
-
-    return work
 
 
 def main() -> None:

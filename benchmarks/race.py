@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -48,6 +49,17 @@ def race(lanes: list[Lane], rounds: int, clock: str = "wall", warm_up: int = 1) 
             if number >= 0:
                 lane.seconds.append(now() - before)
                 lane.units.append(units)
+
+
+def translates(translator: Any, texts: list[str], batch: int, beam: int) -> Work:
+    """The work of translating `batch` sentences, other ones in every round."""
+
+    def work(number: int) -> float:
+        start = number * batch % (len(texts) - batch + 1)
+        translator.translate(texts[start : start + batch], beam=beam, split=False)
+        return batch
+
+    return work
 
 
 def wait() -> None:

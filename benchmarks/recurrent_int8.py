@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 
 import torch
-from race import Lane, machine, race, report
+from race import Lane, machine, race, report, translates
 from torch import nn
 
 import regard
@@ -25,17 +25,6 @@ def quantised(model: nn.Module) -> nn.Module:
     kept = ("initial", "attention")
     names = {name for name, module in model.named_modules() if type(module) is nn.Linear}
     return quantize_dynamic(model, {name for name in names if not any(part in name for part in kept)})
-
-
-def translates(translator: regard.Translator, texts: list[str], batch: int, beam: int) -> Callable[[int], float]:
-    """Other sentences in every round."""
-
-    def work(number: int) -> float:
-        start = number * batch % (len(texts) - batch + 1)
-        translator.translate(texts[start : start + batch], beam=beam, split=False)
-        return batch
-
-    return work
 
 
 def multiplies(dtype: torch.dtype) -> Callable[[int], float]:

@@ -124,7 +124,9 @@ def test_invalid_bytes_are_refused_with_file_and_line_or_replaced(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"good\nba\xffd\ngood\n")
     with pytest.raises(DataError, match=r"text, line 2: byte 3 \(0xFF\) is not UTF-8.*data.invalid"):
-        list(read_lines(path))
+        list(read_lines(path, Reading()))
+    with pytest.raises(DataError, match=r"is not UTF-8; convert it to UTF-8\.$"):
+        list(read_lines(path))  # without settings there is no advice to change them
     assert list(read_lines(path, Reading(invalid="replace"))) == ["good", "ba\ufffdd", "good"]
     path.write_bytes(b"lone \\ud800 surrogate\n".replace(b"\\ud800", b"\xed\xa0\x80"))
     with pytest.raises(DataError, match="line 1"):

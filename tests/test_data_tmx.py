@@ -173,6 +173,8 @@ def test_the_run_knows_the_languages_of_its_memory(write):
     )["data"].items()
     named = gather(None, "cho", None, [f"data.tmx={path}", "data.source_language=fr"])["data"]
     assert (named["source_language"], named["target_language"]) == ("fr", "en")
+    with refused("more than 150 characters is no translation unit"):
+        gather(None, "cho", None, ["data.max_line=150"], tmx=[path])  # languages are read as the corpus is
 
 
 # A corpus like any other.

@@ -80,13 +80,15 @@ def test_a_name_that_is_no_model_is_one_sentence(installed: Path):
         regard.load("runs/mine")
 
 
-def test_a_model_of_another_task_is_called_by_its_name(installed: Path):
+def test_a_model_of_another_task_is_called_by_its_name(installed: Path, tmp_path: Path, monkeypatch):
     with pytest.raises(
         RunError, match=r"^en-fr/bahdanau is a run for the task 'translate'; this needs .*`regard translate`"
     ):
         loading.read_experiment(known.find_run("en-fr/bahdanau"), "classify")
-    with pytest.raises(RunError, match=r"^en-fr/bahdanau is a sutskever, which has no attention"):
-        check_attends(known.find_run("en-fr/bahdanau"), trained.translator("fixed"))
+    export(trained.run("fixed"), tmp_path / "en-fr-cho")
+    monkeypatch.setattr(known, "HOMES", (tmp_path,))
+    with pytest.raises(RunError, match=r"^en-fr/cho is a sutskever, which has no attention"):
+        check_attends(known.find_run("en-fr/cho"))
 
 
 def test_a_model_that_ships_can_be_trained_on(installed: Path, tmp_path: Path):

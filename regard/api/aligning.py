@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.api.links import Heads, is_fixed
+from regard.api.loading import build_outline, read_experiment
 from regard.api.translator import Translator
 from regard.data.files import Progress, reporting
 from regard.data.pharaoh import Alignment, Gold
@@ -42,11 +43,11 @@ def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
     return weights
 
 
-def check_attends(run: str | Path, translator: Translator) -> None:
+def check_attends(run: str | Path) -> None:
     """Refuse a model that has one vector for the whole source: its weights say nothing of words."""
-    if is_fixed(translator.model):
+    if is_fixed(build_outline(run)):
         raise RunError(
-            f"{shipped_name(Path(run)) or run} is a {translator.experiment.name}, which has no attention to words; use "
+            f"{shipped_name(Path(run)) or run} is a {read_experiment(run).name}, which has no attention to words; use "
             "a run of another model, such as bahdanau, luong or transformer."
         )
 

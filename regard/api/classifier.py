@@ -10,6 +10,7 @@ from regard.api.tracing import Trained
 from regard.data import documents as corpus
 from regard.data.batching import plan_epoch
 from regard.data.files import Progress, is_blank, reporting
+from regard.data.settings import fixed
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
 from regard.evaluate.classification import BagOfWords, ClassScore, score_classes
@@ -70,11 +71,9 @@ class Classifier(Trained):
         return score_classes(BagOfWords(train).classify(documents), documents.labels, self.classes)
 
     def _labelled(self, files: Sequence[str | Path]) -> corpus.DocumentSet:
-        found = [
-            one
-            for one in corpus.document_files(self.experiment.data, tuple(str(path) for path in files))
-            if not is_blank(one.text)
-        ]
+        data = self.experiment.data
+        documents = corpus.document_files(data, tuple(str(path) for path in files), fixed(data))
+        found = [one for one in documents if not is_blank(one.text)]
         if not found:
             raise DataError(f"{', '.join(map(str, files))} has no document with a word; there is nothing to score.")
         return self._numbered(found)

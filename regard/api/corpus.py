@@ -211,7 +211,7 @@ def align_corpus(
     """
     for one in (run, back):
         if one:
-            aligning.check_attends(one, load(one, "cpu", "translate"))
+            aligning.check_attends(one)
     task = {"work": "align", "links": [how.method, how.threshold, heads and asdict(heads), how.join],
             "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
     start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how, heads)
@@ -223,7 +223,7 @@ def report_corpus(
     run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where, progress: Progress | None = None
 ) -> CorpusResult:
     """Measure every head over `pairs`, two files or one TSV file; the output is for `read_report`."""
-    aligning.check_attends(run, load(run, "cpu", "translate"))
+    aligning.check_attends(run)
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         total = ReportSum()

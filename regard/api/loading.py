@@ -26,7 +26,7 @@ from regard.training.known import find_run, shipped_name
 from regard.training.runs import find_weights, read_config
 from regard.training.small import read_full_shapes, read_weights
 from regard.training.start import choose_device
-from regard.training.weights import build_filled
+from regard.training.weights import build_filled, weightless
 
 Run = str | Path
 ENGINES = ("regard", "ctranslate2")
@@ -101,6 +101,15 @@ def read_experiment(run: str | Path, task: str | None = None) -> Experiment:
             f"`regard {_COMMANDS.get(experiment.task, experiment.task)}` or `regard look`."
         )
     return experiment
+
+
+def build_outline(run: Run) -> nn.Module:
+    """The model of a translator without its weights, in order to see which attention it has."""
+    run, experiment = find_run(run), read_experiment(run, "translate")
+    sizes = {f"{side}_vocabulary": len(Vocabulary.load(run, side)) for side in ("source", "target")}
+    weights = find_weights(run)
+    with weightless(read_full_shapes(weights), str(weights)):
+        return build(experiment.name, dataclasses.replace(experiment.model, **sizes))
 
 
 def _open(run: Path, experiment: Experiment, device: str, **sizes: int) -> nn.Module:

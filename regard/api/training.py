@@ -9,10 +9,10 @@ from regard.api.loading import load
 from regard.api.progress import in_notebook
 from regard.api.timed import choose, choose_further
 from regard.cluster.ranks import starter
-from regard.config import check_once, load_toml, override
+from regard.config import check_once, load_toml, override, read
 from regard.data.files import language_of
 from regard.data.prepare import Stages
-from regard.data.settings import as_files
+from regard.data.settings import READING, Reading, as_files
 from regard.data.tmx import choose_languages
 from regard.errors import RunError
 from regard.training.events import BEFORE_THE_END, Event, Observe, wants_stop
@@ -58,7 +58,8 @@ def with_languages(tables: dict[str, Any]) -> dict[str, Any]:
 
     if files_of("tmx"):
         sides = ("source_language", "target_language")
-        chosen = choose_languages(files_of("tmx"), *(str(data.get(side, "")) for side in sides))
+        reading = read(Reading, {name: data[name] for name in vars(READING) if name in data}, "data")
+        chosen = choose_languages(files_of("tmx"), *(str(data.get(side, "")) for side in sides), reading=reading)
         data |= {side: data.get(side) or language for side, language in zip(sides, chosen, strict=True)}
     for side in ("source", "target"):
         files = files_of(side)

@@ -221,8 +221,8 @@ class _Direction:
     ) -> "_Direction":
         from regard.api.aligning import check_attends
 
+        check_attends(run)
         translator = load(run, device, "translate")
-        check_attends(run, translator)
         return cls(run, translator, sources, targets, heads or translator.heads)
 
     def traces(self, progress: "Progress") -> "Iterable[Trace]":

@@ -51,8 +51,8 @@ def heads(
         raise ConfigError("--silence sorts by BLEU; it cannot be combined with --gold or --by.")
     sources, targets = pairs_of(run, pairs)
     answers = read_gold(gold) if gold else None
+    check_attends(run)
     translator = load(run, device, "translate")
-    check_attends(run, translator)
     if silence:
         with bar("removing heads") as progress:
             worth = inspecting.silence_heads(translator, sources, targets, beam, progress)

@@ -45,19 +45,9 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except RegardError as error:
-            raise type(error)(_by_options(_without_settings(str(error), ctx), ctx)) from error
+            raise type(error)(_by_options(str(error), ctx)) from error
         except BrokenPipeError as error:
             raise NoReaderError from error
-
-
-def _without_settings(sentence: str, context: Any) -> str:
-    """A sentence about a text, without the advice to change how it is read where that cannot be set: only training has
-    these settings for every file, and translating for what it prints line by line."""
-    command, given = context.command.name, context.params
-    lists = tuple(f"{given[name]}, line" for name in ("terms", "lexicon") if given.get(name))
-    printing = command == "translate" and not given["on"] and not given["out"] and not sentence.startswith(lists)
-    advice = r", or [^,;]*\bdata\.(?:invalid=replace|max_line higher|max_unpacked higher)(?=\.$)"
-    return sentence if printing or command in ("train", "sweep") else re.sub(advice, "", sentence)
 
 
 def _by_options(sentence: str, context: Any) -> str:

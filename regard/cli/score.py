@@ -71,6 +71,42 @@ class Scoring:
             return written, score(written, references, metrics=metrics, **self.measured)
 
 
+@dataclass(frozen=True)
+class Pictures:
+    """The test set of a captioner."""
+
+    images: Annotated[Path | None, Option(help="For a captioner: folder or tar file of pictures.")] = None
+    captions: Annotated[Path | None, Option(help="Their captions, JSON lines (default: NAME.txt for each).")] = None
+
+    def score(self, run: Path, beam: int | None, device: str) -> tuple[Any, dict[str, Any]]:
+        """What to print, and the same for JSON."""
+        writer = load(run, device, "caption")
+        with bar("captioning") as progress:
+            found = writer.score(str(self.images), str(self.captions or ""), beam=beam, progress=progress)
+        return found, {"run": writer.name, **found._asdict()}
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The test set of a classifier."""
+
+    documents: Annotated[Path | None, Option(help="For a classifier: labelled documents, JSONL or TSV.")] = None
+    bag_of_words: Annotated[bool, Option("--bag-of-words", help="Also score a bag-of-words classifier.")] = False
+
+    def score(self, run: Path, device: str) -> tuple[Any, dict[str, Any]]:
+        """What to print, and the same for JSON."""
+        classifier = load(run, device, "classify")
+        with bar("classifying") as progress:
+            score = classifier.score(self.documents, progress=progress)
+        text, found = str(score), {"run": classifier.name, **score._asdict()}
+        if self.bag_of_words:
+            with bar("fitting the baseline"):
+                linear = classifier.score_bag_of_words(self.documents)
+            found["bag_of_words"] = linear._asdict()
+            text += f"\n\nA linear classifier of words and word pairs: {linear}"
+        return text, found
+
+
 def score(
     run: Run,
     settings: Annotated[
@@ -79,10 +115,8 @@ def score(
     *,
     pairs: Pairs,
     with_run: With = None,
-    images: Annotated[Path | None, Option(help="For a captioner: folder or tar file of pictures.")] = None,
-    captions: Annotated[Path | None, Option(help="Their captions, JSON lines (default: NAME.txt for each).")] = None,
-    documents: Annotated[Path | None, Option(help="For a classifier: labelled documents, JSONL or TSV.")] = None,
-    bag_of_words: Annotated[bool, Option("--bag-of-words", help="Also score a bag-of-words classifier.")] = False,
+    pictures: Pictures,
+    labelled: Documents,
     by_length: Annotated[bool, Option("--by-length", help="Also print a table by source length.")] = False,
     how: Scoring,
     with_perplexity: Annotated[bool, Option("--perplexity", help="Also score the references.")] = False,
@@ -94,12 +128,12 @@ def score(
     from regard.evaluate import by_length as lengths
 
     decoding = _decoding(settings or [])
-    if decoding and (images or documents):
+    if decoding and (pictures.images or labelled.documents):
         raise ConfigError("Settings of decoding are for translations; leave them out.")
-    if images is not None:
-        return _score_captions(run, images, captions, how.beam, device, as_json)
-    if documents is not None:
-        return _score_documents(run, documents, bag_of_words, device, as_json)
+    if pictures.images is not None:
+        return put_result(*pictures.score(run, how.beam, device), as_json)
+    if labelled.documents is not None:
+        return put_result(*labelled.score(run, device), as_json)
     if not (pairs.source and pairs.target) and not pairs.tsv and not pairs.tmx:
         lone = f"{'--target' if pairs.source else '--source'} is missing" if pairs.source or pairs.target else ""
         wanted = "pass --source and --target, --tsv, --tmx, --images and --captions, or --documents"
@@ -204,28 +238,6 @@ def _compare_groups(
     put_result(table, asdict(table), as_json)
     if how.plot:
         put_note(f"drawn: {plot_groups(table, how.plot)}", as_json)
-
-
-def _score_captions(
-    run: Path, images: Path, captions: Path | None, beam: int | None, device: str, as_json: bool
-) -> None:
-    writer = load(run, device, "caption")
-    with bar("captioning") as progress:
-        found = writer.score(str(images), str(captions or ""), beam=beam, progress=progress)
-    put_result(found, {"run": writer.name, **found._asdict()}, as_json)
-
-
-def _score_documents(run: Path, documents: Path, bag_of_words: bool, device: str, as_json: bool) -> None:
-    classifier = load(run, device, "classify")
-    with bar("classifying") as progress:
-        score = classifier.score(documents, progress=progress)
-    text, found = str(score), {"run": classifier.name, **score._asdict()}
-    if bag_of_words:
-        with bar("fitting the baseline"):
-            linear = classifier.score_bag_of_words(documents)
-        found["bag_of_words"] = linear._asdict()
-        text += f"\n\nA linear classifier of words and word pairs: {linear}"
-    put_result(text, found, as_json)
 
 
 def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device: Device = "auto") -> None:

@@ -43,8 +43,8 @@ def batches(file: Path | None, reading: Reading = READING) -> Iterator[list[str]
             yield some
         return
     number = 0
-    for arrived in split_lines(_arriving, STDIN, reading.max_line):
-        lines = (decode_line(line, STDIN, place, reading.invalid) for place, line in enumerate(arrived, number + 1))
+    for arrived in split_lines(_arriving, STDIN, reading):
+        lines = (decode_line(line, STDIN, place, reading) for place, line in enumerate(arrived, number + 1))
         while some := list(islice(lines, CHUNK)):
             yield some
         number += len(arrived)
@@ -100,7 +100,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
             sizes = f"{pairs.source} has {len(sources)} and {pairs.target} {len(references)}"
             raise DataError(f"Source and target must have the same number of lines; {sizes}.")
     else:
-        fit = [pair for pair in open_corpus(config) or () if not pair.unfit]
+        fit = [pair for pair in open_corpus(config, reading=READING) or () if not pair.unfit]
         sources, references = [pair.source for pair in fit], [pair.target for pair in fit]
     for note in note_files(config) or _note_language(sources, config.source_language):
         typer.echo(note, err=True)

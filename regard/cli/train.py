@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,22 +39,37 @@ class WithSettings(Command):
                 formatter.write(f"  {f'{section}.{key}={value}':<34} {meaning}\n")
 
 
+@dataclass(frozen=True)
+class CorpusFiles:
+    """What a model is trained on."""
+
+    source: Annotated[list[str] | None, Option(metavar="FILE", help="Source sentences, one per line.")] = None
+    target: Annotated[list[str] | None, Option(metavar="FILE", help="Target sentences, line for line.")] = None
+    tmx: Annotated[list[str] | None, Option(metavar="FILE", help="Translation memory (TMX, XLIFF, PO).")] = None
+    corpus: Annotated[str | None, Option(help="Built-in corpus; see `regard corpora`.")] = None
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Where training runs, if not in this process."""
+
+    on: Annotated[str | None, Option(help="ray: over a cluster whose nodes share --out and the corpus.")] = None
+    workers: Annotated[int | None, Option(help="With --on ray: ranks, each with a GPU or a core.")] = None
+    address: Annotated[str | None, Option(help="With --on ray: the cluster (default: this machine).")] = None
+
+
 def train(
     arguments: Annotated[
         list[str] | None, Argument(metavar="[CONFIG.toml] [section.key=value ...]", help="Settings.")
     ] = None,
-    source: Annotated[list[str] | None, Option(metavar="FILE", help="Source sentences, one per line.")] = None,
-    target: Annotated[list[str] | None, Option(metavar="FILE", help="Target sentences, line for line.")] = None,
-    tmx: Annotated[list[str] | None, Option(metavar="FILE", help="Translation memory (TMX, XLIFF, PO).")] = None,
-    corpus: Annotated[str | None, Option(help="Built-in corpus; see `regard corpora`.")] = None,
+    *,
+    files: CorpusFiles,
     model: Annotated[str | None, Option(help="Model; see `regard models`.")] = None,
     preset: Annotated[str | None, Option(help="Size: tiny, small, paper, ...")] = None,
     out: Annotated[Path | None, Option(help="Run folder.")] = None,
     minutes: Annotated[float | None, Option(help="Time limit, 0 for none; chooses what you do not give.")] = None,
     start_from: Annotated[str | None, Option(help="Run or model (such as en-fr) whose weights to start from.")] = None,
-    on: Annotated[str | None, Option(help="ray: over a cluster whose nodes share --out and the corpus.")] = None,
-    workers: Annotated[int | None, Option(help="With --on ray: ranks, each with a GPU or a core.")] = None,
-    address: Annotated[str | None, Option(help="With --on ray: the cluster (default: this machine).")] = None,
+    ranks: Ranks,
 ) -> None:
     """Train a model into a run folder, or resume a run: repeat the command, or pass --out RUN alone.
 
@@ -81,7 +97,7 @@ def train(
     from regard.training.events import BEFORE_THE_END
 
     since = time.monotonic() - age()
-    begin = starter(on, workers, address)
+    begin = starter(**vars(ranks))
     settings = list(arguments or [])
     config = settings.pop(0) if settings and not is_setting(settings[0]) else None
     check_settings(settings)
@@ -89,9 +105,8 @@ def train(
         raise ConfigError("Expected a run folder; pass --out FOLDER.")
     run = out or Path("runs") / Path(str(config)).stem
     settings += [f'train.start_from="{start_from}"'] if start_from else []
-    data = {"source": source, "target": target, "tmx": tmx, "corpus": corpus}
     with bar("choosing settings"):
-        experiment, reasons = plan(run, config, model, preset, settings, minutes, **data)
+        experiment, reasons = plan(run, config, model, preset, settings, minutes, **vars(files))
     for why in reasons:
         typer.echo(why, err=True)
     with Watcher() as watcher:

@@ -1,7 +1,7 @@
 """regard translate"""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,9 +45,8 @@ class Terms:
         str | None, Option(help="Unknown words of the translation: copy from the source (default), or keep.")
     ] = None
 
-    def check(self, runs: Sequence[str | Path], load: Callable[[], Any]) -> None:
-        """Refuse to copy unknown words by the attention of models that have none, or not one; `load` is called where
-        the model decides."""
+    def check(self, runs: Sequence[str | Path]) -> None:
+        """Refuse to copy unknown words by the attention of models that have none, or not one."""
         from regard.api.aligning import check_attends
 
         if self.unknown != "copy" and self.lexicon is None:
@@ -56,7 +55,7 @@ class Terms:
             raise ConfigError(
                 "An ensemble cannot copy unknown words; leave out --unknown copy and --lexicon, or --with."
             )
-        check_attends(runs[0], load())
+        check_attends(runs[0])
 
     def read(self) -> dict[str, Any]:
         """The options of `Translator.translate`."""
@@ -139,8 +138,8 @@ def translate(
     if text is not None and not text.strip():
         raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")
     sentence = text is not None and is_text(text)
+    words.check(runs)
     translator = load(runs, device, engine=engine)
-    words.check(runs, lambda: translator)
     translator.settings(**options)  # refuses invalid settings before anything is read
     options |= words.read()
     if out:
@@ -204,7 +203,7 @@ def write_corpus(
     from regard.api.corpus import translate_corpus
 
     if runs:
-        words.check(runs, partial(regard.load, runs[0], "cpu", "translate"))
+        words.check(runs)
     given = {name: value for name, value in (options | words.read()).items() if value is not None}
     if not inputs or out is None:
         raise ConfigError(

@@ -141,8 +141,8 @@ def _unpack(path: str | Path, reading: Reading, digests: Digests | None) -> Iter
                 size += len(block)
                 if size > reading.max_unpacked:
                     raise DataError(
-                        f"{path} unpacks to more than {reading.max_unpacked} bytes; unpack it first, or set "
-                        "data.max_unpacked higher."
+                        f"{path} unpacks to more than {reading.max_unpacked} bytes; unpack it first"
+                        + reading.otherwise("set data.max_unpacked higher")
                     )
                 yield block
 
@@ -210,20 +210,21 @@ def read_files(
 
 def _lines(path: str | Path, blocks: Iterator[bytes], reading: Reading) -> Iterator[str]:
     number = 0
-    for lines in split_lines(lambda: next(blocks, b""), path, reading.max_line):
+    for lines in split_lines(lambda: next(blocks, b""), path, reading):
         try:
             texts = b"\n".join(lines).decode().split("\n") if lines else []  # at once: quicker than line by line
         except UnicodeDecodeError:
-            texts = [decode_line(line, path, place, reading.invalid) for place, line in enumerate(lines, number + 1)]
+            texts = [decode_line(line, path, place, reading) for place, line in enumerate(lines, number + 1)]
         number += len(lines)
         yield from texts
 
 
-def split_lines(read: Callable[[], bytes], name: str | Path, most: int) -> Iterator[list[bytes]]:
-    r"""Lines without their ending, as many as each `read` completes; a line may have at most `most` bytes.
+def split_lines(read: Callable[[], bytes], name: str | Path, reading: Reading) -> Iterator[list[bytes]]:
+    r"""Lines without their ending, as many as each `read` completes; a line may have at most `reading.max_line` bytes.
 
     `read` returns no bytes at the end; `name` is for the error sentence.
     """
+    most = reading.max_line
     number = size = 0  # whole lines so far, and bytes of the line that has not ended
     parts: list[bytes] = []  # joined once, when the line ends: a long line costs linear time
     while True:
@@ -240,8 +241,8 @@ def split_lines(read: Callable[[], bytes], name: str | Path, most: int) -> Itera
         long = [place for place, line in enumerate((*lines, rest), number + 1) if len(line) > most]
         if long:
             raise DataError(
-                f"{name}, line {long[0]} has more than {most} bytes; break it into shorter lines, or set "
-                "data.max_line higher."
+                f"{name}, line {long[0]} has more than {most} bytes; break it into shorter lines"
+                + reading.otherwise("set data.max_line higher")
             )
         yield [line.removesuffix(b"\r") for line in lines] + ([rest] if rest and not block else [])
         if not block:
@@ -250,16 +251,16 @@ def split_lines(read: Callable[[], bytes], name: str | Path, most: int) -> Itera
         parts, size = [rest], len(rest)
 
 
-def decode_line(line: bytes, name: str | Path, number: int, invalid: str) -> str:
+def decode_line(line: bytes, name: str | Path, number: int, reading: Reading) -> str:
     """One line as text; `name` and `number` are for the error sentence."""
     try:
-        return line.decode("utf-8", errors="strict" if invalid == "refuse" else "replace")
+        return line.decode("utf-8", errors="strict" if reading.invalid == "refuse" else "replace")
     except UnicodeDecodeError as error:
         if number == 1 and line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
             raise DataError(f"{name} looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT.") from None
         raise DataError(
             f"{name}, line {number}: byte {error.start + 1} (0x{line[error.start]:02X}) is not UTF-8; "
-            "convert it to UTF-8, or replace such bytes with data.invalid=replace."
+            "convert it to UTF-8" + reading.otherwise("replace such bytes with data.invalid=replace")
         ) from None
 
 

@@ -24,7 +24,7 @@ from regard.collector import without_collector
 from regard.data.encoding import Encoding, Tally, fingerprint_of, have_text
 from regard.data.files import REPLACED, in_threads, make_folder, usable_cores
 from regard.data.store import STORE_FORMAT, Block, Store, find_store, write_store
-from regard.data.tokenisers import tokenise_here, tokenisers
+from regard.data.tokenisers import Tokenise, tokenise_here, tokenisers
 from regard.data.vocabulary import Vocabulary, made_from
 from regard.errors import DataError, RunError, counted
 
@@ -78,6 +78,16 @@ class Data:
         return self.vocabularies[0]
 
 
+class Encoded(NamedTuple):
+    """A block of examples in ids."""
+
+    columns: dict[str, Mapping[str, Any]]  # of each part
+    tally: Tally
+    shown: list[Any]
+    corpus: int  # 0, or 1 for validation files
+    line: int  # of the last example
+
+
 class Survey(NamedTuple):
     """What the first pass found."""
 
@@ -90,6 +100,20 @@ class Survey(NamedTuple):
     def holds_out(self, item: Any) -> bool:
         """Whether an example belongs to the validation part."""
         return bool(self.held) and sentence_key(self.encoding.texts(item)[0], self.encoding.config.seed) in self.held
+
+    def encode(self, items: list[Any], which: int, tokenise: Tokenise) -> Encoded:
+        """A block of the corpus (`which` is 0) or of the validation files (1)."""
+        encoding, tally = self.encoding, Tally()
+        if encoding.config.invalid == "replace":
+            tally.replaced = sum(any(REPLACED in text for text in encoding.texts(item)) for item in items)
+        rows = encoding.encode(items, tally, tokenise)
+        dev = np.array([which > 0 or self.holds_out(item) for item in rows.items], bool)
+        tally.held_out = 0 if which else int(dev.sum())
+        tally.kept = len(rows.items) - tally.held_out
+        parts = {"train": rows.where(~dev), "dev": rows.where(dev)}
+        kept = [one for item, _ in groupby(parts["dev"].items) for one in encoding.shown(item)]  # once if several rows
+        columns = {part: some.columns for part, some in parts.items() if some.items}
+        return Encoded(columns, tally, kept, which, items[-1].line)
 
     def sample(self) -> list[Any]:
         """Examples of the training part for the vocabularies, evenly spread."""
@@ -202,24 +226,11 @@ def _tokenise(found: Survey, folder: Path, place: Path, made_of: tuple[str, str]
     tallies = [Tally(place=corpus.place, noun=encoding.noun) for corpus in corpora]
     shown: list[Any] = []
 
-    def encode(items: list[Any], which: int) -> Encoded:
-        tally = Tally()
-        if getattr(encoding.config, "invalid", "") == "replace":
-            tally.replaced = sum(any(REPLACED in text for text in encoding.texts(item)) for item in items)
-        rows = encoding.encode(items, tally, tokenise)
-        dev = np.array([which > 0 or found.holds_out(item) for item in rows.items], bool)
-        tally.held_out = 0 if which else int(dev.sum())
-        tally.kept = len(rows.items) - tally.held_out
-        parts = {"train": rows.where(~dev), "dev": rows.where(dev)}
-        kept = [one for item, _ in groupby(parts["dev"].items) for one in encoding.shown(item)]  # once if several rows
-        columns = {part: some.columns for part, some in parts.items() if some.items}
-        return Encoded(columns, tally, kept, which, items[-1].line)
-
     def calls() -> Iterator[Callable[[], Encoded]]:
         for which, corpus in enumerate(corpora):
             rest = iter(found.kept if corpus is encoding.corpus and found.kept else corpus)
             while items := list(islice(rest, _BLOCK)):
-                yield partial(encode, items, which)
+                yield partial(found.encode, items, which, tokenise)
 
     def blocks(ahead: Iterator[Encoded]) -> Iterator[Block]:
         for columns, tally, kept, which, line in ahead:
@@ -240,16 +251,6 @@ def _tokenise(found: Survey, folder: Path, place: Path, made_of: tuple[str, str]
     chosen = tokenisers(folder, encoding.names) if in_processes else here
     with chosen as tokenise, in_threads(calls(), threads + 2, threads) as ahead:  # subwords leave Python to others
         return write_store(place, made_of[0], types, blocks(ahead), about)
-
-
-class Encoded(NamedTuple):
-    """A block of examples in ids."""
-
-    columns: dict[str, Mapping[str, Any]]  # of each part
-    tally: Tally
-    shown: list[Any]
-    corpus: int  # 0, or 1 for validation files
-    line: int  # of the last example
 
 
 def sentence_key(text: str, seed: int) -> int:

@@ -15,6 +15,7 @@ them: the same up to a constant in each row.
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,15 +125,13 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
     torch.Size([1, 7, 7])
     """
     recorded = Recorded()
-    modules: dict[str, Any] = attentions(model)
     ours = type(model).__module__.startswith("regard.") or hasattr(model, "looking")  # which may hold no attention
-    others = {} if modules or ours else foreign_attentions(model)
-    if not modules and not others and not ours:
+    modules = attentions(model) or ({} if ours else foreign_attentions(model))
+    if not modules and not ours:
         raise ConfigError(
             f"{type(model).__name__} holds no attention that can be recorded: neither regard's Attention, nor "
             f"nn.MultiheadAttention, nor a module of transformers."
         )
-    modules = modules or others
     for name in names or ():
         check_known("attention module", name, modules)
 
@@ -140,32 +139,14 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
         free = {key: part.detach() for key, part in seen._asdict().items() if part is not None}
         recorded.keep(name, Seen(**free) if detach else seen)
 
-    def keep_foreign(name: str, context: Tensor, weights: Tensor, query: Tensor) -> None:
-        keep(name, Seen(context, weights, weights.log(), query))
-
-    def watch(name: str) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
-            query, memory, centre = arguments(args, named)
-            if look.weights is None or look.scores is None:
-                raise ShapeError(
-                    f"'{name}' gave no weights while it was recorded; under a hook it must run its plain form."
-                )
-            scores = look.scores if memory.mask is None else look.scores.masked_fill(~memory.mask, float("-inf"))
-            keep(name, Seen(look.context, look.weights, scores, query, centre))
-
-        return hook
-
-    with ExitStack() as hooks:
+    with ExitStack() as stack:
         for name in modules if names is None else names:
-            if name in others:
-                for hook in watch_foreign(name, others[name], keep_foreign):
-                    hooks.enter_context(hook)
-            else:
-                hooks.enter_context(modules[name].register_forward_hook(watch(name), with_kwargs=True))
+            for hook in _watch(name, modules[name], partial(keep, name)):
+                stack.enter_context(hook)
         yield recorded
 
 
-Keep = Callable[[str, Tensor, Tensor, Tensor], None]  # name, context [B, T, D], weights [B, H, T, S], query [B, T, D]
+Keep = Callable[[Seen], None]
 
 
 def foreign_attentions(model: nn.Module) -> dict[str, nn.Module]:
@@ -174,11 +155,28 @@ def foreign_attentions(model: nn.Module) -> dict[str, nn.Module]:
     return {name: one for name, one in named.items() if sum(map(_is_attention, one.modules())) == 1}
 
 
-def watch_foreign(name: str, module: nn.Module, keep: Keep) -> list[RemovableHandle]:
-    """Hooks that show `keep` every call of `module`."""
+def _watch(name: str, module: nn.Module, keep: Keep) -> list[RemovableHandle]:
+    """Hooks that show `keep` every call of `module`; `name` is for the error sentence."""
     if isinstance(module, nn.MultiheadAttention):
-        return _watch_torch(name, module, keep)
+        return _watch_torch(module, keep)
+    watch = _watch_own if isinstance(module, Attention) else _watch_transformers
+    return [module.register_forward_hook(watch(name, keep), with_kwargs=True)]
 
+
+def _watch_own(name: str, keep: Keep) -> Callable[..., None]:
+    def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
+        query, memory, centre = arguments(args, named)
+        if look.weights is None or look.scores is None:
+            raise ShapeError(
+                f"'{name}' gave no weights while it was recorded; under a hook it must run its plain form."
+            )
+        scores = look.scores if memory.mask is None else look.scores.masked_fill(~memory.mask, float("-inf"))
+        keep(Seen(look.context, look.weights, scores, query, centre))
+
+    return hook
+
+
+def _watch_transformers(name: str, keep: Keep) -> Callable[..., None]:
     def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
         weights = output[1] if isinstance(output, tuple) and len(output) > 1 else None
         if not isinstance(weights, Tensor) or weights.dim() != 4:
@@ -187,16 +185,21 @@ def watch_foreign(name: str, module: nn.Module, keep: Keep) -> list[RemovableHan
                 f"kernel never forms them. Load the model with attn_implementation='eager'."
             )
         query = args[0] if args else named.get("hidden_states", output[0])
-        keep(name, output[0], weights, query)
+        keep(_without_scores(output[0], weights, query))
 
-    return [module.register_forward_hook(hook, with_kwargs=True)]
+    return hook
+
+
+def _without_scores(context: Tensor, weights: Tensor, query: Tensor) -> Seen:
+    """What another library shows: context and query [B, T, D], weights [B, H, T, S]; their logarithm is the scores."""
+    return Seen(context, weights, weights.log(), query)
 
 
 def _is_attention(module: nn.Module) -> bool:
     return type(module).__name__.endswith("Attention")
 
 
-def _watch_torch(name: str, module: nn.MultiheadAttention, keep: Keep) -> list[RemovableHandle]:
+def _watch_torch(module: nn.MultiheadAttention, keep: Keep) -> list[RemovableHandle]:
     """The weights of every head are requested, and the caller gets what it requested."""
     wanted: list[tuple[bool, bool]] = []
 
@@ -210,11 +213,11 @@ def _watch_torch(name: str, module: nn.MultiheadAttention, keep: Keep) -> list[R
         context, weights = output  # weights [B, H, T, S]
         query, (need, average) = named["query"], wanted.pop()
         if query.dim() == 2:
-            keep(name, context[None], weights[None], query[None])
+            keep(_without_scores(context[None], weights[None], query[None]))
         elif getattr(module, "batch_first", False):
-            keep(name, context, weights, query)
+            keep(_without_scores(context, weights, query))
         else:
-            keep(name, context.transpose(0, 1), weights, query.transpose(0, 1))
+            keep(_without_scores(context.transpose(0, 1), weights, query.transpose(0, 1)))
         heads = 0 if query.dim() == 2 else 1
         return context, (weights.mean(heads) if average else weights) if need else None
 

@@ -41,13 +41,7 @@ _LAST = 0.3  # seconds in which requests on accepted connections still get their
 class Server(uvicorn.Server):
     """uvicorn's server; after the first signal it refuses new requests until the accepted ones are answered."""
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        protocol: type[Protocol],
-        guard: Guard,
-        state: ServerState,
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, protocol: type[Protocol], guard: Guard, state: ServerState) -> None:
         super().__init__(config)
         self.protocol = protocol
         self.guard, self.state = guard, state
@@ -129,64 +123,81 @@ def serve(
     `suggestions` is a file to which POST /suggest adds. `languages` are the codes of source and target for runs that
     name none.
     """
-    if not runs:
-        raise RunError("There is nothing to serve; name at least one run folder.")
-    for run in runs:
-        if not Path(run).is_dir():  # said before a process is started; what else is wrong shows when the run is loaded
-            raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
-    for code in filter(None, languages):
-        check_code(code)
-    limits = limits or Limits()
-    known = read_tokens(token, tokens)
-    shown = token
-    if not known and not is_loopback(host):
-        shown = secrets.token_urlsafe(24)
-        known = (AccessToken("default", shown),)
+    _check_runs(runs, languages)
+    known, shown = _find_tokens(host, token, tokens)
     access = Access(host, known, tuple(name.lower() for name in hosts), frozenset(origins))
     listener = _bind(host, port)
+    address = _address(host, listener.getsockname()[1], shown)
     for name in ("asyncio", "uvicorn.error", "regard.serve"):
         logging.getLogger(name).addFilter(OncePerMinute())
     sys.setswitchinterval(SWITCH)
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
-    state = ServerState([str(run) for run in runs], limits, access, engine)
+    state = ServerState([str(run) for run in runs], limits or Limits(), access, engine)
     state.unnamed = dict(zip(("source", "target"), languages, strict=True))
     state.suggestions = None if suggestions is None else Path(suggestions)
     try:
-        guard = build(state)
-        protocol = type("Bounded", (Protocol,), {"limits": bounded, "idle": {}, "guard": guard})
-        config = uvicorn.Config(
-            guard,
-            http=protocol,
-            ws="none",
-            loop="uvloop",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=int(limits.sending) or 1,
-            timeout_graceful_shutdown=3,
-            lifespan="off",
-        )
-        address = _address(host, listener.getsockname()[1], shown)
-        server = Server(config, protocol, guard, state)
-        failed: list[BaseException] = []
-
-        def load() -> None:
-            try:
-                state.open()
-                server.listening.wait()
-                if ready is not None:
-                    ready(address)
-            except BaseException as error:
-                failed.append(error)
-                server.should_exit = True
-
-        threading.Thread(target=load, name="load", daemon=True).start()
-        server.run(sockets=[listener])
-        if failed and not state.stopping:
-            raise failed[0]
+        _answer(_server(state), listener, lambda: ready(address) if ready is not None else None)
     finally:
         state.close()
+
+
+def _check_runs(runs: Sequence[str | Path], languages: tuple[str, str]) -> None:
+    """Refuse before a process is started; what else is wrong with a run shows when it is loaded."""
+    if not runs:
+        raise RunError("There is nothing to serve; name at least one run folder.")
+    for run in runs:
+        if not Path(run).is_dir():
+            raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
+    for code in filter(None, languages):
+        check_code(code)
+
+
+def _find_tokens(host: str, token: str | None, file: str | Path | None) -> tuple[tuple[AccessToken, ...], str | None]:
+    """The tokens that clients may send, and the one that is part of the address; a random one where one is needed."""
+    known = read_tokens(token, file)
+    if known or is_loopback(host):
+        return known, token
+    made = secrets.token_urlsafe(24)
+    return (AccessToken("default", made),), made
+
+
+def _server(state: ServerState) -> Server:
+    """The server of this state, with no more connections than the process may open files."""
+    limits, files = state.limits, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
+    guard = build(state)
+    protocol = type("Bounded", (Protocol,), {"limits": bounded, "idle": {}, "guard": guard})
+    config = uvicorn.Config(
+        guard,
+        http=protocol,
+        ws="none",
+        loop="uvloop",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=int(limits.sending) or 1,
+        timeout_graceful_shutdown=3,
+        lifespan="off",
+    )
+    return Server(config, protocol, guard, state)
+
+
+def _answer(server: Server, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Answer requests until a signal, while a thread loads the models and then calls `ready`; raises its error."""
+    failed: list[BaseException] = []
+
+    def load() -> None:
+        try:
+            server.state.open()
+            server.listening.wait()
+            ready()
+        except BaseException as error:
+            failed.append(error)
+            server.should_exit = True
+
+    threading.Thread(target=load, name="load", daemon=True).start()
+    server.run(sockets=[listener])
+    if failed and not server.state.stopping:
+        raise failed[0]
 
 
 def read_tokens(token: str | None, file: str | Path | None) -> tuple[AccessToken, ...]:
