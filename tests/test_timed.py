@@ -182,6 +182,7 @@ def test_slow_first_updates_are_not_the_pace(monkeypatch: pytest.MonkeyPatch):
     laps = [1.0, 1.0, *[0.1] * 300]
     assert fits(monkeypatch, laps) == [pytest.approx(582, abs=3)]  # 6 s are over: 42 updates
     assert fits(monkeypatch, [7.0, *[0.1] * 300]) == [pytest.approx(530, abs=3)]  # the first alone takes a tenth
+    assert fits(monkeypatch, [61.0]) == [1]
 
 
 def test_a_resumed_run_reports_its_pace_once_and_with_the_updates_before(monkeypatch: pytest.MonkeyPatch):

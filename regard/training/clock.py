@@ -62,7 +62,7 @@ class Clock:
     def fit(self, spent: float, step: int) -> int | None:
         """About how many updates fit into the time, after update `step`, at the median pace; once, when a tenth of the
         time is over."""
-        if self._known or not self._laps or self.share(spent) < KNOWN:
+        if self._known or self.share(spent) < KNOWN or not (self._laps or self.is_over(spent)):
             return None
         self._known = True
-        return step + int(max(0.0, self.limit - spent) / statistics.median(self._laps))
+        return step + (int(max(0.0, self.limit - spent) / statistics.median(self._laps)) if self._laps else 0)

@@ -106,7 +106,8 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
         few = few_updates(loop.total, loop.batches_an_epoch, experiment.train, experiment.model)
         equal = equal_passes(experiment.train, experiment.model)
         best = best_rule(experiment.task, experiment.train, len(data.shown))
-        notes = [*data.notes, *best, *equal, *([f"begins with the weights of {origin.name}"] if origin else few)]
+        begins = [f"begins with the weights of {origin.name}"] if origin else []
+        notes = [*data.notes, *best, *equal, *few, *begins]
         observe(DataReady(loop.batches_an_epoch, weights, str(ranks.device), notes))
     if origin:
         loop.start_from(origin)
