@@ -154,8 +154,8 @@ def test_a_test_set_of_the_other_direction_is_noted(home: Path, tmp_path: Path):
     english, french = "the dog and the cat are in the house .\n", "le chat et le chien sont dans la maison .\n"
     for name, text in (("a.en", english), ("a.fr", french), ("b", french), ("c", english)):
         (tmp_path / name).write_text(text)
-    names = "file names contradict the languages: .*a.fr is a source file, but the source language is en"
-    words = "the source sentences look like fr, but the model reads en. Check that source and target are not swapped"
+    names = "note: file names contradict the languages: .*a.fr is a source file, but the source language is en"
+    words = "note: the source sentences look like fr, but the model reads en. Check that source and target are not swapped"
     for task in (["score", "en-fr"], ["compare", "en-fr", "en-fr/bahdanau"], ["align", "en-fr"], ["heads", "en-fr"]):
         for source, target, says in (("a.fr", "a.en", names), ("b", "c", words), ("c", "b", "")):
             files = ["--source", tmp_path / source, "--target", tmp_path / target]
