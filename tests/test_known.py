@@ -87,7 +87,9 @@ def test_a_name_that_is_no_model_is_one_sentence(installed: Path):
         regard.load("en-fr/bahdanaw")
     with pytest.raises(RunError, match="The model fr-en is not part of this installation"):
         regard.load("fr-en")
-    with pytest.raises(RunError, match=r"no run folder en-de and no model of that name\. Known: en-fr, .*, fr-en; others"):
+    with pytest.raises(
+        RunError, match=r"no run folder en-de and no model of that name\. Known: en-fr, .*, fr-en; others"
+    ):
         known.find_run("en-de")
     with pytest.raises(RunError, match="There is no run folder runs/mine"):
         regard.load("runs/mine")
@@ -155,7 +157,9 @@ def test_a_test_set_of_the_other_direction_is_noted(home: Path, tmp_path: Path):
     for name, text in (("a.en", english), ("a.fr", french), ("b", french), ("c", english)):
         (tmp_path / name).write_text(text)
     names = "note: file names contradict the languages: .*a.fr is a source file, but the source language is en"
-    words = "note: the source sentences look like fr, but the model reads en. Check that source and target are not swapped"
+    words = (
+        "note: the source sentences look like fr, but the model reads en. Check that source and target are not swapped"
+    )
     for task in (["score", "en-fr"], ["compare", "en-fr", "en-fr/bahdanau"], ["align", "en-fr"], ["heads", "en-fr"]):
         for source, target, says in (("a.fr", "a.en", names), ("b", "c", words), ("c", "b", "")):
             files = ["--source", tmp_path / source, "--target", tmp_path / target]
