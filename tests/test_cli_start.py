@@ -12,7 +12,7 @@ import trained
 from commands import SmallDemo, regard
 
 from regard.__main__ import main
-from regard.cli.models import models
+from regard.cli.models import list_models, models
 from regard.models.registry import MODELS
 
 COMMANDS = (
@@ -120,6 +120,14 @@ def test_the_version_and_no_command(tmp_path):
     bare = regard(folder=tmp_path / "log")
     assert bare.code in (0, 2)
     assert "Usage:" in bare.out + bare.err
+
+
+def test_the_columns_of_the_list_of_models_are_aligned(capsys):
+    list_models()
+    lines = capsys.readouterr().out.split("\n")[: len(MODELS)]
+    ideas = [line.index(f" {found.idea}") for line, found in zip(lines, MODELS.values(), strict=True)]
+    papers = [line.index(f" {found.paper} ") for line, found in zip(lines, MODELS.values(), strict=True)]
+    assert len(set(ideas)) == len(set(papers)) == 1
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -19,7 +19,10 @@ from rich.progress import Progress
 
 import regard as library
 from regard.cli import progress
+from regard.data.settings import check_codes
+from regard.training.experiment import resolve
 from regard.training.runs import checkpoints
+from regard.training.start import differences
 
 
 def snapshot(folder: Path) -> dict[Path, str]:
@@ -202,6 +205,30 @@ def test_a_run_with_other_settings_is_left_alone(finished, tmp_path):
         *small.arguments("luong", run, "train.steps=4"), folder=tmp_path, says="model.name was 'bahdanau', now 'luong'"
     )
     assert snapshot(run) == before
+
+
+def test_a_refused_resume_names_no_setting_that_only_follows_from_the_model_or_preset():
+    tiny = {"model": {"name": "transformer", "preset": "tiny"}}
+
+    def differ(name: str, size: str, **more: object) -> list[str]:
+        other = {"model": {"name": name, "preset": size}, **more}
+        return [one.split(" was ")[0] for one in differences(resolve(tiny), resolve(other))]
+
+    assert differ("transformer", "small") == ["model.preset"]
+    assert differ("bahdanau", "tiny") == ["model.name"]
+    assert differ("luong", "small", data={"size": 5}) == ["model.name", "model.preset", "data.size"]
+    assert differ("transformer", "tiny", train={"rate": 0.25}) == ["train.rate"]
+
+
+def test_the_name_of_a_language_is_not_its_code(files, tmp_path):
+    ten = files("ten", 10)
+    for setting in ("data.source_language=english", "data.target_language=fr/FR"):
+        says = f"{setting.partition('=')[0]} must be a language code such as en or pt-BR; got '{setting[21:]}'"
+        refused(*parallel(ten, ten, tmp_path / "run", setting), folder=tmp_path, says=says)
+        assert not (tmp_path / "run").exists()
+    for code in ("en", "pt_BR", "zh-Hans", "yue"):
+        check_codes({"source_language": code})
+    check_codes({"source_language": "english", "tmx": "memory.tmx"})  # as the memory calls it
 
 
 def test_a_finished_model_without_checkpoints_is_left_alone(finished, tmp_path):

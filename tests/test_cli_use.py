@@ -322,14 +322,26 @@ def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
     refused("demo", "--model", "document", folder=tmp_path, says="needs a model of the same task as bahdanau")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["translate"], ["score"], ["look"], ["nonsense"], ["translate", "x", "--nothing"]]
-)
+@pytest.mark.parametrize("arguments", [["translate"], ["score"], ["look"]])
 def test_wrong_usage_is_code_2_and_says_how(arguments, tmp_path):
     command = regard(*arguments, folder=tmp_path / "log")
     assert command.code == 2
     assert "Usage:" in command.err
     assert "Traceback" not in command.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("translate x --baem 3", "There is no option '--baem' of regard translate. Did you mean --beam?"),
+        ("train --steps 5", "There is no option '--steps' of regard train. For all options: regard train --help."),
+        ("translate en-fr -5", "There is no option '-5' of regard translate. A text that begins with - comes after --"),
+        ("--versoin", "There is no option '--versoin' of regard. Did you mean --version?"),
+        ("transalte x", "There is no command 'transalte'. Did you mean 'translate'?"),
+    ],
+)
+def test_a_misspelled_option_or_command_is_one_sentence_with_the_nearest(arguments, says, tmp_path):
+    refused(*arguments.split(), folder=tmp_path, says=says)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,17 @@ def installed(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pa
     return home
 
 
+def test_a_near_miss_of_a_run_names_the_run(tmp_path, monkeypatch):
+    for name in ("quick", "qikt"):  # the other is no run
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    (tmp_path / "runs" / "quick" / "config.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    for wrong in ("qick", "quikt"):
+        with pytest.raises(RunError, match=rf"^There is no run folder runs/{wrong}\. Did you mean 'runs/quick'\?$"):
+            known.find_run(f"runs/{wrong}")
+    assert known.find_run("runs/slow") == Path("runs/slow")
+
+
 def test_a_name_is_as_good_as_a_folder(installed: Path):
     for name, model in (("en-fr", "transformer"), ("en-fr/transformer", "transformer"), ("en-fr/bahdanau", "bahdanau")):
         assert regard.load(name).experiment.name == model
@@ -76,6 +87,10 @@ def test_a_name_that_is_no_model_is_one_sentence(installed: Path):
         regard.load("en-fr/bahdanaw")
     with pytest.raises(RunError, match="The model fr-en is not part of this installation"):
         regard.load("fr-en")
+    with pytest.raises(
+        RunError, match=r"no run folder en-de and no model of that name\. Known: en-fr, .*, fr-en; others"
+    ):
+        known.find_run("en-de")
     with pytest.raises(RunError, match="There is no run folder runs/mine"):
         regard.load("runs/mine")
 
@@ -143,8 +158,10 @@ def test_a_test_set_of_the_other_direction_is_noted(home: Path, tmp_path: Path):
     english, french = "the dog and the cat are in the house .\n", "le chat et le chien sont dans la maison .\n"
     for name, text in (("a.en", english), ("a.fr", french), ("b", french), ("c", english)):
         (tmp_path / name).write_text(text)
-    names = "file names contradict the languages: .*a.fr is a source file, but the source language is en"
-    words = "the source sentences look like fr, but the model reads en. Check that source and target are not swapped"
+    names = "note: file names contradict the languages: .*a.fr is a source file, but the source language is en"
+    words = (
+        "note: the source sentences look like fr, but the model reads en. Check that source and target are not swapped"
+    )
     for task in (["score", "en-fr"], ["compare", "en-fr", "en-fr/bahdanau"], ["align", "en-fr"], ["heads", "en-fr"]):
         for source, target, says in (("a.fr", "a.en", names), ("b", "c", words), ("c", "b", "")):
             files = ["--source", tmp_path / source, "--target", tmp_path / target]

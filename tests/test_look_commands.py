@@ -45,6 +45,14 @@ def test_a_language_model_shows_what_it_looked_back_at(regard_command, tmp_path)
     assert Trace.load(tmp_path / "a.json").target.text == LINE
 
 
+def test_the_name_of_a_file_is_a_text_with_a_note(regard_command, tmp_path):
+    file = tmp_path / "text.md"
+    file.write_text(LINE, encoding="utf-8")
+    code, _, err = regard_command("look", trained.run("language"), file)
+    assert (code, err) == (0, f"note: {file} is read as the text itself, not as a file; pass a sentence of it\n")
+    assert regard_command("look", trained.run("language"), LINE)[2] == ""
+
+
 def test_a_document_model_shows_its_sentences(regard_command, tmp_path):
     run = trained.run("classifier")
     code, out, err = regard_command("look", run, REVIEW)

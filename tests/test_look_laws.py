@@ -286,6 +286,24 @@ def test_leaving_out_the_only_attention_costs_all_and_the_report_says_so():
     assert worth.drop > 50
 
 
+def test_the_report_names_the_beam_which_is_not_that_of_score(tmp_path):
+    (tmp_path / "a").write_text("ba de\n", encoding="utf-8")
+    heads = ["heads", trained.run("copy"), "--source", tmp_path / "a", "--target", tmp_path / "a", "--silence"]
+    said = command(*heads, folder=tmp_path / "log").out
+    assert said.endswith("BLEU with beam 1 (--beam); regard score searches with beam 5\n")
+    assert command(*heads, "--beam", 5, folder=tmp_path / "log").out.endswith("BLEU with beam 5 (--beam)\n")
+    assert json.loads(command(*heads, "--json", folder=tmp_path / "log").out)["beam"] == 1
+
+
+def test_forced_words_that_are_not_in_the_vocabulary_are_noted():
+    translator = trained.translator("bahdanau")
+    known = {"prefix": "le chat", "changes": [Force(2, "chat")]}
+    assert "forced" not in [note["flag"] for note in translator.look(TEXT["bahdanau"], **known).notes]
+    for forced in ({"prefix": "le zebu"}, {"changes": [Force(0, "zebu")]}, {"target": "le zebu ."}):
+        (note,) = (note for note in translator.look(TEXT["bahdanau"], **forced).notes if note["flag"] == "forced")
+        assert note["words"] == ["zebu"]
+
+
 # Gradient flow
 
 

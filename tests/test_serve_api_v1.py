@@ -130,6 +130,7 @@ def test_alternatives_are_probabilities_at_a_place(server: Server) -> None:
     assert chances == sorted(chances, reverse=True)
     assert 0 < sum(chances) <= 1.0001
     second = ask(server, "alternatives", prefix=["fo"], most=5)["alternatives"]
+    assert ask(server, "alternatives", prefix="fo", most=5)["alternatives"] == second  # as text
     assert second[0]["text"] == "da"
 
 
@@ -169,14 +170,15 @@ def test_what_if_changes_what_is_looked_at_and_says_so(server: Server) -> None:
         ("trace", {"text": "a\nb"}, "text must be one line"),
         ("trace", {"text": "..."}, "at least one letter or digit"),
         ("trace", {"beam": 21}, "must be <= 20"),
-        ("trace", {"target": [1]}, "target must be a list of pieces"),
+        ("trace", {"beam": 0}, "must be >= 1"),
+        ("trace", {"target": [1]}, "target must be text, or a list of pieces as in the tokens of a trace; got [1]."),
         ("trace", {"target": ["nowhere"]}, "There is no piece 'nowhere'"),
         ("trace", {"target": ["</s>"]}, "There is no piece '</s>'"),
         ("steps", {"t": 99}, "There is no step 99"),
         ("steps", {"head": 7}, "There is no head 7"),
         ("steps", {"name": "nowhere"}, "There is no attention module 'nowhere'"),
-        ("alternatives", {}, "prefix must be a list of pieces"),
-        ("alternatives", {"prefix": "fo"}, "prefix must be a list of pieces"),
+        ("alternatives", {}, "prefix must be text, or a list of pieces as in the tokens of a trace; got null."),
+        ("alternatives", {"prefix": 3}, "prefix must be text, or a list of pieces"),
         ("what-if", {}, "A what-if needs changes, or a prefix to continue"),
         ("what-if", {"changes": {}}, "changes must be a list of objects"),
         ("what-if", {"changes": [{"kind": "magic"}]}, "A change must be one of"),

@@ -162,19 +162,47 @@ def test_few_updates_in_the_time_are_reported(tmp_path: Path, monkeypatch: pytes
     assert FEW == 300
 
 
-def test_slow_first_updates_are_not_the_pace(monkeypatch: pytest.MonkeyPatch):
-    """As on a GPU, which compiles kernels for them."""
-    now = 0.0
+def fits(monkeypatch: pytest.MonkeyPatch, laps: list[float], spent: float = 0.0, step: int = 0) -> list[int]:
+    """The reports of a clock of one minute whose updates take `laps` seconds, after `step` updates in `spent`."""
+    now = 100.0
     monkeypatch.setattr("regard.training.clock.time.monotonic", lambda: now)
     clock = Clock(minutes=1)
-    clock.start(0)
+    clock.start(spent)
     clock.rest()
     found = []
-    for lap in [1.0, 1.0, *[0.1] * 300]:
+    for number, lap in enumerate(laps, step + 1):
         now += lap
         clock.lap()
-        found.append(clock.fit(clock.spent()))
-    assert [one for one in found if one is not None] == [pytest.approx(582, abs=3)]  # 6 s are over: 42 updates
+        found.append(clock.fit(clock.spent(), number))
+    return [one for one in found if one is not None]
+
+
+def test_slow_first_updates_are_not_the_pace(monkeypatch: pytest.MonkeyPatch):
+    """As on a GPU, which compiles kernels for them."""
+    laps = [1.0, 1.0, *[0.1] * 300]
+    assert fits(monkeypatch, laps) == [pytest.approx(582, abs=3)]  # 6 s are over: 42 updates
+    assert fits(monkeypatch, [7.0, *[0.1] * 300]) == [pytest.approx(530, abs=3)]  # the first alone takes a tenth
+    assert fits(monkeypatch, [61.0]) == [1]
+
+
+def test_a_resumed_run_reports_its_pace_once_and_with_the_updates_before(monkeypatch: pytest.MonkeyPatch):
+    laps = [0.1] * 300
+    assert fits(monkeypatch, laps, spent=30.0, step=300) == []  # known before it was stopped
+    assert fits(monkeypatch, laps, spent=5.0, step=50) == [pytest.approx(600, abs=3)]
+
+
+def test_the_time_left_does_not_count_the_first_update_which_sets_things_up(monkeypatch: pytest.MonkeyPatch):
+    now = 100.0
+    monkeypatch.setattr("regard.training.clock.time.monotonic", lambda: now)
+    for minutes, known in ((0.0, [None, 19.6, 19.4]), (0.5, [20.0, 19.6, 19.4])):
+        clock, found = Clock(minutes), list[float | None]()
+        clock.start(0)
+        clock.rest()
+        for step, lap in enumerate((10.0, 0.2, 0.2), 1):
+            now += lap
+            clock.lap()
+            found.append(clock.left(clock.spent(), step, 100))
+        assert found == [None if one is None else pytest.approx(one) for one in known]
 
 
 @pytest.mark.usefixtures("ticking")

@@ -13,13 +13,13 @@ from test_train_resume import state_of
 
 from regard.decode.hypothesis import Hypothesis
 from regard.errors import ConfigError, DataError, TrainingError
-from regard.models.registry import MODELS
+from regard.models.registry import MODELS, preset
 from regard.training import translation
 from regard.training.cursor import BLIND, Cursor
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Finished, Journal, Noticed, Saved, Skipped, Stepped, Validated
 from regard.training.loop import PATIENCE_WITH_NAN, grouped
-from regard.training.notices import equal_passes
+from regard.training.notices import equal_passes, few_in_time, few_updates
 from regard.training.optimisers import clip, make_optimiser, plain_optimiser, step_if
 from regard.training.runs import average_weights, checkpoints, newest_checkpoint, read_cursor, read_tensors, withdraw
 from regard.training.schedules import SCHEDULES, Moment
@@ -347,6 +347,14 @@ def test_too_few_updates_to_learn_from_are_reported(tmp_path):
         tmp_path / "wide", "train.epochs=2", "model.width=97"
     )
     assert "updates in all" not in notes(tmp_path / "chosen", "train.steps=2"), "who asks for that number knows it"
+
+
+def test_the_model_of_another_run_is_not_advised_to_be_smaller():
+    wide = preset("bahdanau", "paper")
+    for start, advised in (("", True), ("en-fr", False)):
+        config = TrainConfig(minutes=1, start_from=start)
+        assert ("--preset tiny" in few_in_time(5, config, wide)) == advised
+        assert bool(few_updates(12, 6, config, wide)) == advised  # also where it is resumed
 
 
 def test_the_rule_for_the_best_checkpoint_is_reported(tmp_path):

@@ -57,7 +57,7 @@ def translate_file(
     memory = out.suffix.lower() == ".tmx"
     languages = {translator.source_language, translator.target_language} - {""}
     name, result = ("text.txt" if language_of(one.name) in languages else one.name for one in (file, out))
-    if not memory and find_format(name) is not find_format(result):
+    if not memory and find_format(name) is not find_format(result, "tmx"):
         raise DataError(
             f"{file.name} is {find_format(name).name}, and so must the output be; got {out.name}. "
             "Give it the same ending, or .tmx for a translation memory."

@@ -49,8 +49,10 @@ def plain_number(value: float) -> str:
     return f"{value:.1f}" if "e" in text else text
 
 
-def clock(seconds: float) -> str:
-    """Seconds as h:mm:ss or m:ss."""
+def clock(seconds: float | None) -> str:
+    """Seconds as h:mm:ss or m:ss; a question mark where they are not known."""
+    if seconds is None:
+        return "?"
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
 

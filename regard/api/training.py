@@ -12,7 +12,7 @@ from regard.cluster.ranks import starter
 from regard.config import check_once, load_toml, override, read
 from regard.data.files import language_of
 from regard.data.prepare import Stages
-from regard.data.settings import READING, Reading, as_files
+from regard.data.settings import READING, Reading, as_files, check_codes
 from regard.data.tmx import choose_languages
 from regard.errors import RunError
 from regard.training.events import BEFORE_THE_END, Event, Observe, wants_stop
@@ -84,6 +84,8 @@ def plan(
     check_once(given, {"train.minutes": "minutes"} if minutes is not None else {})
     timed = [f"train.minutes={minutes}"] if minutes is not None else []
     tables = gather(config, model, preset, [*given, *timed], run, **data)
+    if not checkpoints(run):
+        check_codes(tables["data"])
     free = not (config or model or preset) and all(one.startswith(("data.", "train.start_from=")) for one in given)
     if minutes is not None and free and (any(data.values()) or not tables["model"]):
         start = tables["train"].get("start_from")

@@ -214,6 +214,7 @@ class Translator(Trained):
             made = (*changed.describe(), *forced_words)
             seen = {"unseen": {"words": unknown}}  # what a note holds besides its flag and sentence
             notes = [{"flag": flag, "text": passages.NOTES[flag], **seen.get(flag, {})} for flag in flags]
+            notes += self._note_forced(target, prefix, *(force.word for force in forces))
             batch = torch.tensor([[*encoded.ids, END]], device=self.device)  # [1, S]
             inputs = batch, torch.tensor([batch.shape[1]], device=self.device)
             sides = tracing.tokens_of(encoded, ended=True), tracing.spelled(self.target_vocabulary, written)
@@ -400,6 +401,13 @@ class Translator(Trained):
             )
         word = self.prefix_ids(force.word)
         return said[: force.t] + word, list(range(force.t, force.t + len(word)))
+
+    def _note_forced(self, *given: str | Sequence[int] | None) -> list[dict[str, Any]]:
+        """A note where words that the translation must have are not in the vocabulary."""
+        texts = [self.target_vocabulary.encode(clean(text)) for text in given if isinstance(text, str)]
+        words = [word for text in texts for word in passages.unseen(text)]
+        note = "the forced words hold characters or words that were never seen in training"
+        return [{"flag": "forced", "text": note, "words": words}] if words else []
 
     def _weigher(self, source: Tensor, lengths: Tensor) -> Weigh:
         self.needs_one_model("use the coverage penalty")

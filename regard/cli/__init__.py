@@ -8,11 +8,12 @@ import typer
 from typer import Option
 
 from regard.cli import align, corpora, demo, look, measure, models, predict, score, serve, sweep, train, translate
-from regard.cli.options import Command, ungrouped
+from regard.cli.options import Command, Group, ungrouped
 from regard.version import __version__
 
 app = typer.Typer(
     name="regard",
+    cls=Group,
     help="Train, run and look inside attention sequence-to-sequence models.",
     no_args_is_help=True,
     add_completion=False,

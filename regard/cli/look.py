@@ -84,6 +84,8 @@ def look(
     task = read_experiment(run).task
     check_options(task, given, out)
     check_out(out, text, terms)
+    if task != "caption" and os.path.isfile(text):
+        typer.echo(f"note: {text} is read as the text itself, not as a file; pass a sentence of it", err=True)
     with bar("looking"):
         trace, unchanged = LOOKS[task](load(run), text, given)
     options = {"words": False} if drawing.pieces else {}

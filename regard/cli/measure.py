@@ -57,10 +57,13 @@ def heads(
         with bar("removing heads") as progress:
             worth = inspecting.silence_heads(translator, sources, targets, beam, progress)
         rows = [{"module": one.name, "head": one.head, "bleu": one.score, "drop": one.drop} for one in worth]
-        return put_result(_worth(rows), {"sentences": len(sources), "heads": rows}, as_json)
+        usual = translator.experiment.decode.beam
+        said = f"BLEU with beam {beam} (--beam)" + (f"; regard score searches with beam {usual}" * (usual != beam))
+        found = {"sentences": len(sources), "beam": beam, "heads": rows}
+        return put_result(f"{_worth(rows)}\n{said}", found, as_json)
     with bar("measuring") as progress:
-        found = inspecting.report_heads(translator, sources, targets, answers, progress)
-    _put_report(found, by or ("aer" if answers is not None and "aer" in found.measures else "confidence"), as_json)
+        report = inspecting.report_heads(translator, sources, targets, answers, progress)
+    _put_report(report, by or ("aer" if answers is not None and "aer" in report.measures else "confidence"), as_json)
 
 
 def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
@@ -106,9 +109,9 @@ def flow(
         through = float(found.attention.sum() / max(1e-30, found.attention.sum() + found.state.sum()))
         put(f"{name}: {100 * through:.1f} % of the gradient passes through attention")
         if out is None:
-            put("distance     total  attention held fixed")
+            put("distance      total  attention held fixed")
             for place, total, state in zip(*found.by_distance(), found.by_distance("state")[1], strict=True):
-                put(f"{place:>8}  {total:8.4g}  {state:20.4g}")
+                put(f"{place:>8}  {total:9.4g}  {state:20.4g}")
 
 
 def reach(

@@ -49,11 +49,12 @@ def list_models() -> None:
     """The models that can be trained, with their papers."""
     from regard.models.registry import MODELS, installed
 
+    others = {known: package for known, package in installed().items() if known not in MODELS}
+    name, paper = max(map(len, [*MODELS, *others])), max(len(found.paper) for found in MODELS.values())
     for known, found in MODELS.items():
-        put(f"{known:<14} {found.paper:<36} {found.idea}")
-    for known, package in installed().items():
-        if known not in MODELS:
-            put(f"{known:<14} of the package {package}")
+        put(f"{known:<{name}} {found.paper:<{paper}} {found.idea}")
+    for known, package in others.items():
+        put(f"{known:<{name}} of the package {package}")
     put("\n`regard models NAME` lists the settings of one.")
 
 

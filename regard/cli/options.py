@@ -3,10 +3,12 @@
 A parameter of a command may be a dataclass; each of its fields is then an option.
 """
 
+import difflib
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
@@ -14,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, BadParameter, CallbackParam, Context, Option
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from regard.config import check_once
-from regard.errors import ConfigError, RegardError, brief
+from regard.errors import ConfigError, RegardError, brief, check_known
 
 if TYPE_CHECKING:
     from regard.api.corpus import Where
@@ -27,14 +29,29 @@ class NoReaderError(Exception):
     """The reader of standard output has exited; of a BrokenPipeError typer would make exit code 1."""
 
 
+class Group(TyperGroup):
+    """All commands; one that does not exist, and an option before it, are refused in one sentence."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments into the context."""
+        with known_options(ctx):
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the arguments begin with."""
+        check_known("command", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
 class Command(TyperCommand):
-    """A command that refuses an option with a wrong value in one sentence."""
+    """A command that refuses an unknown option, and one with a wrong value, in one sentence."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments into the context."""
         given = list(args)
         try:
-            return super().parse_args(ctx, args)
+            with known_options(ctx):
+                return super().parse_args(ctx, args)
         except BadParameter as error:
             if type(error) is not BadParameter or error.param is None:
                 raise  # one that is missing: the usage says where it belongs
@@ -48,6 +65,26 @@ class Command(TyperCommand):
             raise type(error)(_by_options(str(error), ctx)) from error
         except BrokenPipeError as error:
             raise NoReaderError from error
+
+
+@contextmanager
+def known_options(context: Any) -> Iterator[None]:
+    """Refuse an option that does not exist, with the nearest one."""
+    try:
+        yield
+    except Exception as error:
+        if not hasattr(error, "possibilities"):  # an error that typer does not export
+            raise
+        name = error.option_name  # type: ignore[attr-defined]
+        known = {one.lstrip("-"): one for param in context.command.params for one in param.opts}
+        close = difflib.get_close_matches(name.lstrip("-"), known, n=1)
+        hint = f" Did you mean {known[close[0]]}?" if close else ""
+        if not name.startswith("--"):
+            hint += " A text that begins with - comes after --."
+        command = context.command_path.replace("python -m regard", "regard")
+        raise ConfigError(
+            f"There is no option {brief(name)!r} of {command}.{hint} For all options: {command} --help."
+        ) from None
 
 
 def _by_options(sentence: str, context: Any) -> str:

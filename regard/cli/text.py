@@ -103,7 +103,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
         fit = [pair for pair in open_corpus(config, reading=READING) or () if not pair.unfit]
         sources, references = [pair.source for pair in fit], [pair.target for pair in fit]
     for note in note_files(config) or _note_language(sources, config.source_language):
-        typer.echo(note, err=True)
+        typer.echo(f"note: {note}", err=True)
     return sources, references
 
 

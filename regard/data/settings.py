@@ -1,14 +1,17 @@
 """The [data] section: which corpus, how it is split into pieces, and what is left out."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from regard.config import check_range, setting
 from regard.data.builtin.registry import check_kind
 from regard.data.normalise_text import FORMS
-from regard.errors import ConfigError
+from regard.errors import ConfigError, brief
 
 MOST_GENERATED = 100_000_000  # pairs of a built-in corpus; they are in memory
+_CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")  # of a language, with script, region and variants
 
 
 def check_least(config: Any, **least: int) -> None:
@@ -112,6 +115,17 @@ class DataConfig(Reading):
         check_range("data", self, "[0, 1)", "sampling")
         if self.max_ratio != 0 and self.max_ratio < 1:
             raise ConfigError(f"data.max_ratio is at least 1, or 0 for no limit; got {self.max_ratio}.")
+
+
+def check_codes(data: Mapping[str, Any]) -> None:
+    """Refuse the name of a language in place of its code, in the settings of a new corpus; a memory has its own codes.
+
+    The settings of a run that is there are read as they are.
+    """
+    for side in ("source_language", "target_language"):
+        code = data.get(side, "")
+        if code and isinstance(code, str) and not data.get("tmx") and not _CODE.fullmatch(code):
+            raise ConfigError(f"data.{side} must be a language code such as en or pt-BR; got {brief(repr(code))}.")
 
 
 def as_files(files: str | tuple[str, ...]) -> tuple[str, ...]:

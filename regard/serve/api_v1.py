@@ -1,10 +1,12 @@
 """The endpoints under /api/v1/: the attention of a model, the arithmetic of a step, what-ifs, captions of pictures."""
 
 import base64
+import json
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from regard.errors import brief
 from regard.serve.fields import read_upload
 from regard.serve.limits import RefusedError
 from regard.serve.queue import TraceRequest
@@ -59,7 +61,8 @@ async def alternatives(call: Call) -> Response:
     """POST /api/v1/alternatives: words that could come at a position of the translation, with probabilities."""
     worker = call.translator
     text, most = _text(call), call.fields.number("most", 8, 1, 50)
-    prefix = _pieces(call, "prefix", call.fields.get("prefix"))
+    given = call.fields.get("prefix")
+    prefix = _pieces(call, "prefix", given) if given is None else _text_or_pieces(call, "prefix", given)
     return JSONResponse({"alternatives": await call.work(worker, "alternatives", text, prefix, most)})
 
 
@@ -75,7 +78,7 @@ async def caption(call: Call) -> Response:
     """POST /api/v1/caption: the body is a JPEG, PNG or WebP file, alone or as the field `image` of a form."""
     worker = call.captioner
     nbest = call.fields.number("nbest", 1, 1, call.limits.alternatives + 1)
-    beam = call.fields.number("beam", 0, 0, call.limits.beam) or None
+    beam = call.fields.number("beam", 0, 1, call.limits.beam) or None
     with call.receiving(worker):
         data = await read_upload(call.request, call.limits)
         pixels = await call.aside(worker, "read", data)
@@ -95,7 +98,7 @@ def _look(call: Call) -> TraceRequest:
         text=_text(call),
         target=_text_or_pieces(call, "target", call.fields.get("target")),
         prefix=_text_or_pieces(call, "prefix", call.fields.get("prefix")),
-        beam=call.fields.number("beam", 0, 0, call.limits.beam) or None,
+        beam=call.fields.number("beam", 0, 1, call.limits.beam) or None,
         changes=call.fields.get("changes"),
         layers=_numbers("layers", call.fields.get("layers")),
         heads=_numbers("heads", call.fields.get("heads")),
@@ -126,7 +129,8 @@ def _text_or_pieces(call: Call, name: str, given: Any) -> str | tuple[str, ...] 
 
 def _pieces(call: Call, name: str, pieces: Any) -> tuple[str, ...]:
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-        raise RefusedError(422, f"{name} must be a list of pieces, as in the tokens of a trace.")
+        got = brief(json.dumps(pieces, ensure_ascii=False))
+        raise RefusedError(422, f"{name} must be text, or a list of pieces as in the tokens of a trace; got {got}.")
     if len(pieces) > call.limits.tokens:
         raise RefusedError(422, f"{name} may have at most {call.limits.tokens} pieces; got {len(pieces)}.")
     return tuple(pieces)

@@ -327,7 +327,7 @@ class TranslationModel(ServedModel):
             self._errors = {"sentences": len(made), "heads": heads}
         return self._errors
 
-    def alternatives(self, text: str, prefix: tuple[str, ...], most: int, stop: Stop) -> list[dict[str, Any]]:
+    def alternatives(self, text: str, prefix: str | tuple[str, ...], most: int, stop: Stop) -> list[dict[str, Any]]:
         """The pieces that could follow `prefix`, most likely first."""
         ids = self._short(self._ids(prefix), "prefix")
         self._check_size(TraceRequest(text), len(self._source(text)), len(ids) + 1, answered=False)

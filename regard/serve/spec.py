@@ -154,7 +154,7 @@ def _own(limits: Limits, model: Schema) -> Schema:
             description="the translation to look at, as text or as pieces; by default the one of the model",
         ),
         "prefix": _schema(["text", pieces], description="text or pieces with which the translation must begin"),
-        "beam": _schema("whole", maximum=limits.beam),
+        "beam": _schema("whole", minimum=1, maximum=limits.beam),
         "changes": _list("#Change", limits.changes),
     }
     part = {
@@ -165,7 +165,7 @@ def _own(limits: Limits, model: Schema) -> Schema:
     body, step = {**look, **part}, {**look, "t": "whole", "name": module, "head": "whole"}
     trace = "object: a trace, as regard.look.Trace reads and writes it"
     most = _schema("whole", minimum=1, maximum=50)
-    ask = {"model": model, "text!": text, "prefix!": pieces, "most": most}
+    ask = {"model": model, "text!": text, "prefix!": ["text", pieces], "most": most}
     choices = _list({"text": "text", "piece!": "text", "probability!": "number"})
     head = {"layer": "whole", "head": "whole", "aer": "number: alignment error rate"}
     rates = _get("How well each head aligns", {"sentences!": "whole", "heads!": _list(head)})
@@ -210,7 +210,7 @@ def _pictures(limits: Limits, captioners: Mapping[str, Worker]) -> Schema:
         "parameters": [
             model,
             _query("nbest", _schema("whole", minimum=1, maximum=limits.alternatives + 1, default=1)),
-            _query("beam", _schema("whole", maximum=limits.beam)),
+            _query("beam", _schema("whole", minimum=1, maximum=limits.beam)),
         ],
         "requestBody": {
             "required": True,

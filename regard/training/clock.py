@@ -17,10 +17,12 @@ class Clock:
         self._zero = self._last = 0.0  # begin of all training, and of the current update
         self._laps: list[float] = []  # until the pace is known
         self._known = False
+        self._made, self._set_up = 0, 0.0  # laps of this start, and the end of the first, which sets things up
 
     def start(self, spent: float) -> None:
         """Continue behind the `spent` seconds of earlier starts."""
         self._zero = (self.since or time.monotonic()) - spent
+        self._known = not self.limit or self.share(spent) >= KNOWN  # an earlier start has reported it
 
     def rest(self) -> None:
         """What came before this moment does not count for the speed of the next update."""
@@ -35,7 +37,10 @@ class Clock:
         before = self._last
         self.rest()
         seconds = max(1e-9, self._last - before)
-        if not self._known:
+        self._made += 1
+        if self._made == 1:
+            self._set_up = self._last
+        elif not self._known:
             self._laps.append(seconds)
         return seconds
 
@@ -47,14 +52,17 @@ class Clock:
         """How much of the time is over, where it is limited."""
         return spent / self.limit if self.limit else 0.0
 
-    def left(self, spent: float, step: int, total: int) -> float:
-        """Seconds to the end of training, after update `step` of `total`."""
-        left = spent / max(1, step - 1) * (total - step)
-        return max(0.0, min(left, self.limit - spent) if self.limit else left)
+    def left(self, spent: float, step: int, total: int) -> float | None:
+        """Seconds to the end of training, after update `step` of `total`; None where nothing is known of the pace."""
+        limits = [self.limit - spent] if self.limit else []
+        if self._made > 1:
+            limits.append((self._last - self._set_up) / (self._made - 1) * (total - step))
+        return max(0.0, min(limits)) if limits else None
 
-    def fit(self, spent: float) -> int | None:
-        """About how many updates fit into the time, at the median pace; once, when a tenth of it is over."""
-        if self._known or not self.limit or self.share(spent) < KNOWN:
+    def fit(self, spent: float, step: int) -> int | None:
+        """About how many updates fit into the time, after update `step`, at the median pace; once, when a tenth of the
+        time is over."""
+        if self._known or self.share(spent) < KNOWN or not (self._laps or self.is_over(spent)):
             return None
         self._known = True
-        return len(self._laps) + int(max(0.0, self.limit - spent) / statistics.median(self._laps))
+        return step + (int(max(0.0, self.limit - spent) / statistics.median(self._laps)) if self._laps else 0)

@@ -38,7 +38,7 @@ class Stepped(NamedTuple):
     loss: float  # per token
     rate: float
     tokens_per_second: float  # real target tokens by the wall clock, the wait for data included
-    seconds_left: float
+    seconds_left: float | None  # None where nothing is known of the pace, as after the first update
 
 
 class Skipped(NamedTuple):

@@ -5,6 +5,7 @@ In a source tree they are in the folder `models` beside the package, in an insta
 
 import difflib
 import os
+import re
 from pathlib import Path
 
 from regard.errors import RunError
@@ -16,6 +17,7 @@ FOLDERS = {  # name -> folder
     "en-fr/cho": "en-fr-cho",
     "fr-en": "fr-en",
 }
+_DIRECTION = re.compile(r"[a-z]{2}-[a-z]{2}(/\w+)?")  # the name of a model, and hardly of a run
 LONGEST = 1000  # characters of a name; what is longer is a text
 PACKAGE = Path(__file__).resolve().parent.parent
 HOMES = (PACKAGE / "shipped", PACKAGE.parent / "models")
@@ -42,13 +44,25 @@ def find_run(run: str | Path) -> Path:
         raise RunError(
             f"There is no run folder {name!r}. A text comes after the name of a model: regard translate en-fr {name!r}."
         )
-    close = difflib.get_close_matches(name, FOLDERS, n=1, cutoff=0.75)
+    close = difflib.get_close_matches(path.name, runs_in(path.parent), n=1)
     if close:
+        raise RunError(f"There is no run folder {name}. Did you mean '{path.with_name(close[0])}'?")
+    close = difflib.get_close_matches(name, FOLDERS, n=1, cutoff=0.75)
+    if close or _DIRECTION.fullmatch(name):
+        hint = f" Did you mean '{close[0]}'?" if close else ""
         raise RunError(
-            f"There is no run folder {name} and no model of that name. Did you mean '{close[0]}'? "
-            f"Known: {', '.join(FOLDERS)}."
+            f"There is no run folder {name} and no model of that name.{hint} Known: {', '.join(FOLDERS)}; others are "
+            f"trained with `regard train`."
         )
     return path
+
+
+def runs_in(folder: Path) -> list[str]:
+    """The names of the runs in a folder."""
+    try:
+        return [one.name for one in folder.iterdir() if (one / "config.toml").is_file()]
+    except OSError:
+        return []
 
 
 def shipped_folder(name: str) -> Path | None:

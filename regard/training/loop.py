@@ -288,7 +288,7 @@ class Loop:
             self.skip(made, numbers.problem)
             return
         self.cursor.skipped = 0
-        fit = self.clock.fit(self.cursor.seconds)
+        fit = self.clock.fit(self.cursor.seconds, made.step)
         if fit is not None and fit < min(FEW, self.total):
             self.notice(notices.few_in_time(fit, self.config, getattr(self.model, "config", None)))
         tokens = max(1.0, numbers.tokens)

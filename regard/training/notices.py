@@ -11,8 +11,9 @@ from regard.training.settings import TrainConfig
 
 
 def few_updates(total: int, batches_an_epoch: int, config: TrainConfig, model: Any) -> list[str]:
-    """A note where training ends before anything can have been learned, as with a small corpus and few epochs."""
-    if total >= FEW or config.steps:
+    """A note where training ends before anything can have been learned, as with a small corpus and few epochs; a model
+    that is trained already needs no more."""
+    if total >= FEW or config.steps or config.start_from:
         return []
     epochs = math.ceil(FEW * config.accumulate / batches_an_epoch)
     advice = [*_smaller(config, model), f"more epochs (train.epochs={epochs})"]
@@ -41,9 +42,11 @@ def few_in_time(fit: int, config: TrainConfig, model: Any) -> str:
 
 
 def _smaller(config: TrainConfig, model: Any) -> list[str]:
-    """What makes updates smaller: batches, and a model that is not as small as the preset tiny already."""
+    """What makes updates smaller: batches, and a model that is not as small as the preset tiny already, nor that of
+    another run."""
     tiny = next((one.presets["tiny"].width for one in MODELS.values() if isinstance(model, one.config)), 0)
-    smaller = ["a smaller model (--preset tiny)"] if getattr(model, "width", 0) > tiny else []
+    larger = not config.start_from and getattr(model, "width", 0) > tiny
+    smaller = ["a smaller model (--preset tiny)"] if larger else []
     return [*smaller, f"smaller batches (train.batch_tokens={max(1, config.batch_tokens // 8)})"]
 
 

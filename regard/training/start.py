@@ -107,7 +107,8 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
         few = few_updates(loop.total, loop.batches_an_epoch, experiment.train, experiment.model)
         equal = equal_passes(experiment.train, experiment.model)
         best = best_rule(experiment.task, experiment.train, len(data.shown))
-        notes = [*data.notes, *best, *equal, *([f"begins with the weights of {origin.name}"] if origin else few)]
+        begins = [f"begins with the weights of {origin.name}"] if origin else []
+        notes = [*data.notes, *best, *equal, *few, *begins]
         observe(DataReady(loop.batches_an_epoch, weights, str(ranks.device), notes))
     if origin:
         loop.start_from(origin)
@@ -189,13 +190,17 @@ def check_same(experiment: Experiment, run: Path, inside: list[str]) -> bool:
 
 
 def differences(old: Experiment, new: Experiment) -> list[str]:
-    """What differs between two experiments, apart from what a resumed run may change."""
+    """What differs between two experiments, apart from what a resumed run may change, and from what only follows from
+    another model or preset."""
     found = []
     before: Mapping[str, dict[str, Any]] = old.tables()
+    plain = [resolve({"model": {"name": one.name, "preset": one.preset}}).tables() for one in (old, new)]
     for section, table in new.tables().items():
         for name, value in table.items():
             was = before.get(section, {}).get(name)
-            if was != value and not (section == "train" and name in MAY_CHANGE) and section != "decode":
+            may_change = section == "decode" or (section == "train" and name in MAY_CHANGE)
+            follows = name not in ("name", "preset") and [was, value] == [one[section].get(name) for one in plain]
+            if was != value and not may_change and not follows:
                 found.append(f"{section}.{name} was {_shown(was)}, now {_shown(value)}")
     return found
 

@@ -63,10 +63,10 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def find_format(name: str) -> Format:
-    """The format that the ending of a file's name says."""
+def find_format(name: str, *others: str) -> Format:
+    """The format that the ending of a file's name says; `others` are endings that the refusal lists as well."""
     ending = PurePath(name).suffix.lower().removeprefix(".")
-    check_known("file ending", ending, FORMATS, error=DataError)
+    check_known("file ending", ending, [*FORMATS, *others], error=DataError)
     return FORMATS[ending]
 
 
