@@ -44,7 +44,7 @@ def backwards(text: str) -> str:
 
 
 @cache
-def trained(model: str = "bahdanau", *more: str, steps: int = 110) -> Path:
+def trained(model: str = "bahdanau", *more: str, steps: int = 160) -> Path:
     """The folder of a small run, trained once and kept while its settings and the code stay the same."""
     settings = [*SETTINGS, *(more or ATTENTIVE), f"train.steps={steps}", f"train.validate_every={steps}"]
     if model == "transformer":
