@@ -236,14 +236,14 @@ RARELY = ("train.validate_sentences=0", "train.validate_every=1000", "train.save
 
 @pytest.mark.parametrize(("name", "tried"), [("transformer", (0.0, 1.0)), ("luong", (1.0,))])
 def test_guided_training_aligns_soon(name, tried, tmp_path):
-    """Sixty updates: what was guided is most of the way there, what was not has not begun."""
+    """Forty updates: what was guided is most of the way there, what was not has not begun."""
     made = generate(30, 9, 3, 6)
     gold = [Gold(frozenset(example.alignment), frozenset(example.alignment)) for example in made]
     rates = {}
     for weight in tried:
         run = tmp_path / str(weight)
         settings = [*QUICK[name], "data.subwords=word", "data.size=300", "data.max_words=6", "data.alignment=gold"]
-        settings += [f"train.guided={weight}", "train.steps=60", "train.batch_tokens=200", "train.rate=0.01"]
+        settings += [f"train.guided={weight}", "train.steps=40", "train.batch_tokens=200", "train.rate=0.015"]
         begin(resolve(gather(None, name, "tiny", [*settings, *RARELY], corpus="phrasebook")), run)
         translator = regard.load(run)
         seen = aligning.traces(translator, [one.source for one in made], [one.target for one in made])

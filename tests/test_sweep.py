@@ -315,11 +315,11 @@ def test_the_table_has_the_best_group_first_and_every_seed(references, tmp_path)
 def test_halving_stops_the_runs_that_validate_worse_and_keeps_them(tmp_path):
     rates = "[grid]\ntrain.rate = [0.01, 1e-9, 1e-10, 0.02]\n"  # two that cannot learn, after one that does
     path, out = write(tmp_path, rates), tmp_path / "out"
-    settings = ["train.steps=20", "train.validate_every=5", "train.schedule=constant"]
+    settings = ["train.steps=8", "train.validate_every=2", "train.schedule=constant"]
     found = sweep(path, out, settings=settings, workers=1, halving=2)
     assert (found.runs, found.finished, found.failed) == (4, 4, {})
     assert [name[:3] for name in found.stopped] == ["001", "002"]
-    assert {place.partition(" with")[0] for place in found.stopped.values()} == {"after 5 updates"}
+    assert {place.partition(" with")[0] for place in found.stopped.values()} == {"after 2 updates"}
     assert {group.name for group in found.table.groups} == {"rate=0.01", "rate=0.02"}
     stopped = next(iter((out / "runs").glob("001*")))
     assert not is_finished(stopped)
