@@ -31,7 +31,6 @@ from regard.training.known import find_run
 from regard.training.locks import held, is_scratch
 from regard.training.loop import Loop, Origin, seed_everything
 from regard.training.notices import best_rule, equal_passes, few_updates
-from regard.training.rehearsal import compiling
 from regard.training.small import read_weights
 from regard.training.stopping import exiting
 from regard.training.weights import check_memory, weights_of
@@ -66,7 +65,7 @@ def train(
         with held(run) if ranks.first else nullcontext():
             fresh = claim(experiment, run) if ranks.first else False
             try:
-                with exiting(), compiling(experiment, ranks.device) if ranks.world == 1 else nullcontext():
+                with exiting():
                     loop = prepare(experiment, run, ranks, observe, stages)
             except RegardError:
                 if fresh:
