@@ -17,13 +17,6 @@ NAMES = [
 gc.disable()
 for name in NAMES:
     import_module(name)
-# What each process would else make at its first use: the readers of all options, and the code that oneDNN writes for an
-# LSTM that is trained. It is not trained here, since a first backward pass may start threads, which no fork has.
-app = import_module("typer.main").get_command(import_module("regard.cli").app)  # which commands.py keeps
-for command in (app, *app.commands.values()):
-    for parameter in command.params:
-        parameter.get_runtime_param()
-torch = import_module("torch")
-torch.nn.LSTM(2, 3)(torch.zeros(1, 1, 2))
+import_module("typer.main").get_command(import_module("regard.cli").app)  # which commands.py keeps
 gc.freeze()
 gc.enable()
