@@ -83,17 +83,18 @@ def test_a_vocabulary_of_another_run_and_its_tokenised_corpus_are_used_without_r
     how = Preparing(lambda stage, done, total: stages.append(stage))
     shared = change(config, vocabulary_from=str(tmp_path / "one"))
     second = prepare(PairEncoding(shared), tmp_path / "two", how)
-    assert stages == []
+    assert stages == ["vocabulary"]
     assert (second.fingerprint, ids(second.train)) == (first.fingerprint, ids(first.train))
     larger = change(shared, source=str(tmp_path / "more.en"), target=str(tmp_path / "more.fr"))
     write_corpus(tmp_path, 300, "more")
     third = prepare(PairEncoding(larger), tmp_path / "three", how)
-    assert "vocabulary" not in stages
-    assert stages
+    assert "reading" in stages
     assert third.vocabularies[0].fingerprint == first.vocabularies[0].fingerprint
     assert len(third.train) == 280
+    stages.clear()
     with pytest.raises(DataError, match=r"data\.vocabulary_from names .*none"):
-        prepare(PairEncoding(change(config, vocabulary_from=str(tmp_path / "none"))), tmp_path / "four")
+        prepare(PairEncoding(change(config, cache="", vocabulary_from=str(tmp_path / "none"))), tmp_path / "four", how)
+    assert "reading" not in stages
 
 
 def test_pairs_are_tokenised_as_they_stand_in_the_file(tmp_path):

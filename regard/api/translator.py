@@ -214,7 +214,7 @@ class Translator(Trained):
             made = (*changed.describe(), *forced_words)
             seen = {"unseen": {"words": unknown}}  # what a note holds besides its flag and sentence
             notes = [{"flag": flag, "text": passages.NOTES[flag], **seen.get(flag, {})} for flag in flags]
-            notes += self._note_forced(target, prefix, *(force.word for force in forces))
+            notes += self._note_forced(None if terms else target, prefix, *(force.word for force in forces))
             batch = torch.tensor([[*encoded.ids, END]], device=self.device)  # [1, S]
             inputs = batch, torch.tensor([batch.shape[1]], device=self.device)
             sides = tracing.tokens_of(encoded, ended=True), tracing.spelled(self.target_vocabulary, written)

@@ -76,10 +76,12 @@ def known_options(context: Any) -> Iterator[None]:
         if not hasattr(error, "possibilities"):  # an error that typer does not export
             raise
         name = error.option_name  # type: ignore[attr-defined]
-        known = {one.lstrip("-"): one for param in context.command.params for one in param.opts}
+        known = {
+            one.lstrip("-"): one for param in context.command.params for one in (*param.opts, *param.secondary_opts)
+        }
         close = difflib.get_close_matches(name.lstrip("-"), known, n=1)
         hint = f" Did you mean {known[close[0]]}?" if close else ""
-        if not name.startswith("--"):
+        if not name.startswith("--") and not name[1:2].isalpha():  # a number, or a dash and a blank
             hint += " A text that begins with - comes after --."
         command = context.command_path.replace("python -m regard", "regard")
         raise ConfigError(

@@ -166,25 +166,22 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
     With several processes, call it in one of them first.
     """
     config, shared = encoding.config, getattr(encoding.config, "cache", "")
-    elsewhere = getattr(config, "vocabulary_from", "")
     surveyed = cache(lambda: survey(encoding, how.progress))  # once, and only if it is needed
     there = all((folder / f"{name}.json").exists() for name in encoding.names)
+    elsewhere = "" if there and how.keep else getattr(config, "vocabulary_from", "")
+    if elsewhere:
+        how.progress("vocabulary", 0, None)
+        _load_from(encoding, elsewhere)
     if not ((there or elsewhere) and (shared or (folder / "corpus").is_dir())):
-        surveyed()  # it takes the digests of the files as it goes; with vocabularies and a store, they are all it takes
+        surveyed()  # it takes the digests of the files as it goes; with vocabularies and a store, only these are needed
     source = _content(encoding)
-    same = not elsewhere and all(made_from(folder, n) == source for n in encoding.names)
-    made = not there or not (how.keep or same)
-    if made and elsewhere:
-        try:
-            encoding.load(Path(elsewhere))
-        except DataError as error:
-            raise DataError(f"data.vocabulary_from names {elsewhere}: {error}") from None
-    elif made:
+    kept = there and not elsewhere and (how.keep or all(made_from(folder, name) == source for name in encoding.names))
+    if kept:
+        encoding.load(folder)
+    elif not elsewhere:
         found = surveyed()
         how.progress("vocabulary", 0, None)
         encoding.make(found.sample())
-    else:
-        encoding.load(folder)
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in _ELSEWHERE}
     vocabularies = [vocabulary.fingerprint for vocabulary in encoding.vocabularies]
     fingerprint = fingerprint_of([STORE_FORMAT, source, settings, vocabularies, encoding.depends()])
@@ -192,7 +189,7 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
         raise RunError(
             f"The corpus is not the one that {folder} was trained on; restore it to resume, or use another --out."
         )
-    if made:
+    if not kept:
         make_folder(folder)
         encoding.save(folder, source)
     place = Path(shared) / fingerprint[:16] if shared else folder / "corpus"
@@ -208,6 +205,14 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
     train, dev = encoding.open(store.parts["train"], training=True), encoding.open(store.parts["dev"], training=False)
     notes += encoding.describe(train, dev)
     return Data(encoding, train, dev, store.about["shown"], tallies, fingerprint, notes)
+
+
+def _load_from(encoding: Encoding[Any], run: str) -> None:
+    """The vocabularies of another run."""
+    try:
+        encoding.load(Path(run))
+    except DataError as error:
+        raise DataError(f"data.vocabulary_from names {run}: {error}") from None
 
 
 def _content(encoding: Encoding[Any]) -> str:

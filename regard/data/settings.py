@@ -37,7 +37,7 @@ class Reading:
 
 
 class FixedReading(Reading):
-    """How a file is read for which the caller has no such settings."""
+    """Reading settings that the caller cannot change."""
 
     def otherwise(self, advice: str) -> str:
         """The end of an error sentence, without the advice."""
@@ -120,7 +120,7 @@ class DataConfig(Reading):
 def check_codes(data: Mapping[str, Any]) -> None:
     """Refuse the name of a language in place of its code, in the settings of a new corpus; a memory has its own codes.
 
-    The settings of a run that is there are read as they are.
+    The settings of an existing run are read as they are.
     """
     for side in ("source_language", "target_language"):
         code = data.get(side, "")

@@ -27,8 +27,7 @@ from regard.models.contract import State, take
 
 log = logging.getLogger("regard.decode")
 
-EVERY = 4  # steps between two questions whether all sentences are done, where each question waits for the answer
-OFTEN = 2  # the same, where the next step is under way before the answer to the last one is read
+POLL = 2  # steps between two questions whether sentences are done; the next step is launched before the answer is read
 ROOM = 32  # slots of a past in the first graph; the next one has twice as many
 GRAPHS = 8  # kept for each model
 
@@ -82,7 +81,7 @@ def captured_steps(
             number += 1
             if answer is not None and few_left(answer()):
                 break
-            answer = later(graph.search.done) if number % OFTEN == 0 else None
+            answer = later(graph.search.done) if number % POLL == 0 else None
         found = on_host(graph.search)
         done = found.done.tolist()
         over = stopped or all(done) or number >= steps
@@ -158,11 +157,11 @@ def few_left(done: list[bool]) -> bool:
 
 def later(numbers: Tensor) -> Callable[[], list[Any]]:
     """Begin to copy `numbers` to the host; the result waits for the copy, not for what is launched after it."""
-    there = numbers.to("cpu", non_blocking=True)
     if numbers.is_cpu:
-        return there.tolist
-    copied = torch.cuda.Event()
-    copied.record()
+        known = numbers.tolist()
+        return lambda: known
+    there, copied = numbers.to("cpu", non_blocking=True), torch.cuda.Event()
+    copied.record(torch.cuda.current_stream(numbers.device))
 
     def wait() -> list[Any]:
         copied.synchronize()
@@ -301,6 +300,6 @@ def fill(search: Any, state: State, size: int) -> tuple[Any, State]:
 def keep(search: Any, state: State, places: list[int]) -> tuple[Any, State]:
     """The sentences at these places, with all their beams."""
     beams = search.token.shape[1]
-    chosen = torch.tensor(places, device=search.row.device)
+    chosen = torch.tensor(places).to(search.row.device, non_blocking=True)
     rows = (chosen[:, None] * beams + torch.arange(beams, device=chosen.device)).flatten()
     return take(search, chosen), take(state, rows)

@@ -111,7 +111,7 @@ def begin(
     zeros = torch.zeros_like(limits)  # [A]
     never = zeros.bool()
     if drawn is not None:
-        drawn = torch.nn.functional.pad(drawn, (0, T + 1 - drawn.shape[1])).to(device)
+        drawn = torch.nn.functional.pad(drawn, (0, T + 1 - drawn.shape[1])).to(device, non_blocking=True)
     return GreedyState(
         row=torch.arange(A, device=limits.device),
         limit=limits,

@@ -92,7 +92,8 @@ def padded(prefixes: Sequence[Sequence[int]], device: torch.device) -> Tensor:
             raise DataError(f"A forced prefix holds words only; got the symbol {wrong[0]} in {list(prefix)}.")
     longest = max(map(len, prefixes), default=0)
     rows = [[*prefix, *[PAD] * (longest + 1 - len(prefix))] for prefix in prefixes]
-    return torch.tensor(rows, dtype=torch.long, device=device).view(len(prefixes), longest + 1)
+    table = torch.tensor(rows, dtype=torch.long).view(len(prefixes), longest + 1)
+    return table.to(device, non_blocking=True)
 
 
 def check_prefix(largest: int, vocabulary: int) -> None:

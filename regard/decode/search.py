@@ -55,9 +55,9 @@ def decode(
     if not chosen:
         return empty
     limits = longest([known[row] for row in chosen], config)
-    rows, lengths = torch.tensor(chosen, device=source.device), lengths.to(source.device)
+    lengths = lengths.to(source.device)
     if len(chosen) < len(known):
-        source, lengths = source[rows], lengths[rows]
+        source, lengths = source[chosen], lengths[chosen]
     source = few_sizes(source, model)
     with products(config.precision, source.device):
         state = read(model, source, lengths)
@@ -66,7 +66,7 @@ def decode(
     contents = _contents(source, lengths) if config.temperature else None
     found = search(model, state, limits, wide, demands.take(chosen), contents)
     if config.coverage_penalty and weigh is not None:
-        found = rank_by_coverage(found, weigh, rows, config.coverage_penalty)
+        found = rank_by_coverage(found, weigh, torch.tensor(chosen, device=source.device), config.coverage_penalty)
     for row, hypotheses in zip(chosen, found, strict=True):
         empty[row] = hypotheses[: config.nbest]
     return empty

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.core.nested import map_nested
-from regard.decode.captured import EVERY, captured_start, captured_steps
+from regard.decode.captured import captured_start, captured_steps
 from regard.decode.rules import check_prefix
 from regard.decode.terms import Terms
 from regard.kernels.choose import steps_path
@@ -16,6 +16,7 @@ from regard.kernels.direct import for_steps
 from regard.kernels.past import with_room
 from regard.models.contract import SequenceModel, State, take, take_beams
 
+EVERY = 4  # steps between two questions to a GPU whether sentences are done
 ROOM = 8  # steps that a fresh past has room for
 
 
@@ -41,9 +42,6 @@ class Search(Protocol):
 
     @property
     def row(self) -> Tensor: ...  # [A] of the batch
-
-    @property
-    def limit(self) -> Tensor: ...  # [A] longest length, END counted
 
     @property
     def done(self) -> Tensor: ...  # [A]
@@ -72,7 +70,7 @@ def take_steps(
     collect: Callable[[AnySearch], None],
     demands: Demands,
 ) -> None:
-    """Advance `search` from `state` by at most `steps`, until every sentence is done; `collect` is given those.
+    """Advance `search` from `state` until every sentence is done, at most by `steps`; `collect` gets finished ones.
 
     When the search is stopped, `collect` is given all that are left, as they are. On a GPU a step is captured as a CUDA
     graph where the model allows it, unless each of them is observed or terms are wanted.

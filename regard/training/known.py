@@ -17,7 +17,7 @@ FOLDERS = {  # name -> folder
     "en-fr/cho": "en-fr-cho",
     "fr-en": "fr-en",
 }
-_DIRECTION = re.compile(r"[a-z]{2}-[a-z]{2}(/\w+)?")  # the name of a model, and hardly of a run
+_DIRECTION = re.compile(r"[a-z]{2}-[a-z]{2}(/\w+)?")  # the name of a model, unlikely for a run
 LONGEST = 1000  # characters of a name; what is longer is a text
 PACKAGE = Path(__file__).resolve().parent.parent
 HOMES = (PACKAGE / "shipped", PACKAGE.parent / "models")

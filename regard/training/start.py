@@ -118,14 +118,15 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
 
 @contextmanager
 def warming(stages: Stages, device: torch.device) -> Iterator[Stages]:
-    """Progress for `stages`; while a vocabulary is learned, which leaves Python idle, torch gets ready.
+    """Progress for `stages`; while a vocabulary is learned, which leaves Python idle, torch is initialised.
 
     The device is set up, and torch's compiler is imported, which its optimisers import: each takes seconds. While text
     is read, that would slow it down.
     """
 
-    def warm() -> None:  # an error would come again, where the same is done next
-        torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)
+    def warm() -> None:  # errors are ignored here; they recur when training starts
+        if device.type == "cuda":
+            torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)
         import_module("torch._dynamo")
 
     with ThreadPoolExecutor(1) as pool:
