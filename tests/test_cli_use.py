@@ -336,6 +336,8 @@ def test_wrong_usage_is_code_2_and_says_how(arguments, tmp_path):
         ("translate x --baem 3", "There is no option '--baem' of regard translate. Did you mean --beam?"),
         ("train --steps 5", "There is no option '--steps' of regard train. For all options: regard train --help."),
         ("translate en-fr -5", "There is no option '-5' of regard translate. A text that begins with - comes after --"),
+        ("score en-fr --no-tre", "There is no option '--no-tre' of regard score. Did you mean --no-ter?"),
+        ("models -v", "There is no option '-v' of regard models. For all options: regard models --help."),
         ("--versoin", "There is no option '--versoin' of regard. Did you mean --version?"),
         ("transalte x", "There is no command 'transalte'. Did you mean 'translate'?"),
     ],

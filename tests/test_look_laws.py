@@ -3,6 +3,7 @@
 import json
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -302,6 +303,13 @@ def test_forced_words_that_are_not_in_the_vocabulary_are_noted():
     for forced in ({"prefix": "le zebu"}, {"changes": [Force(0, "zebu")]}, {"target": "le zebu ."}):
         (note,) = (note for note in translator.look(TEXT["bahdanau"], **forced).notes if note["flag"] == "forced")
         assert note["words"] == ["zebu"]
+
+
+def test_what_a_translation_with_terms_copies_is_not_noted_as_forced(monkeypatch):
+    translator = trained.translator("bahdanau")
+    monkeypatch.setattr(type(translator), "translate", lambda *_, **__: SimpleNamespace(text="le zebu ."))
+    notes = translator.look(TEXT["bahdanau"], terms=[("cat", "chat")]).notes
+    assert "forced" not in [note["flag"] for note in notes]
 
 
 # Gradient flow
