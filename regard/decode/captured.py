@@ -72,16 +72,8 @@ def captured_steps(
                 refuse(model, error)
                 return False
         graph.load(search, state)
-        stopped, answer = False, None
-        while number < min(room, steps):
-            stopped = stop is not None and stop()
-            if stopped:
-                break
-            graph.replay()
-            number += 1
-            if answer is not None and few_left(answer()):
-                break
-            answer = later(graph.search.done) if number % POLL == 0 else None
+        made, stopped = replay(graph, min(room, steps) - number, stop)
+        number += made
         found = on_host(graph.search)
         done = found.done.tolist()
         over = stopped or all(done) or number >= steps
@@ -97,6 +89,19 @@ def captured_steps(
         if over:
             break
     return True
+
+
+def replay(graph: "Graph", most: int, stop: Callable[[], bool] | None) -> tuple[int, bool]:
+    """Make at most `most` steps, until few sentences are left or `stop()`; returns how many, and whether it stopped."""
+    answer = None
+    for number in range(most):
+        if stop is not None and stop():
+            return number, True
+        graph.replay()
+        if answer is not None and few_left(answer()):
+            return number + 1, False
+        answer = later(graph.search.done) if (number + 1) % POLL == 0 else None
+    return most, False
 
 
 def captured_start(model: Any, source: Tensor, lengths: Tensor) -> State:
