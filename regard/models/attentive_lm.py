@@ -77,7 +77,8 @@ class AttentiveLanguageModel(TextModel):
         self.output = nn.Linear(config.width, config.vocabulary)  # W_o
         self.dropout = nn.Dropout(config.dropout)
         for weights in self.parameters():
-            nn.init.uniform_(weights, -config.spread, config.spread)
+            if weights.dim():  # the strength of a cosine keeps its value
+                nn.init.uniform_(weights, -config.spread, config.spread)
 
     def start(self, rows: int) -> AttentiveState:
         """Zero states and an empty past."""

@@ -247,6 +247,7 @@ def initialise(model: nn.Module, spread: float, scores: bool = True) -> None:
     """The paper's start (B.1): recurrent matrices orthogonal, biases and START zero, everything else N(0, spread^2).
 
     With `scores`, W and U of the alignment are N(0, 0.001^2) and v is zero: attention is exactly uniform at first.
+    Otherwise its U is orthogonal, its W and v are N(0, spread^2), and a scalar (the strength of a cosine) stays.
     """
     for name, weights in model.named_parameters():
         parts = name.split(".")
@@ -257,7 +258,7 @@ def initialise(model: nn.Module, spread: float, scores: bool = True) -> None:
         elif "U" in parts or "U_gates" in parts:
             for matrix in weights.reshape(-1, *weights.shape[-2:]):  # an encoder has one for each direction
                 orthogonal_blocks(matrix)
-        else:
+        elif weights.dim():
             weights.normal_(0, spread)
     for module in model.modules():
         if isinstance(module, nn.Embedding) and module.padding_idx is not None:

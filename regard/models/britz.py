@@ -98,7 +98,8 @@ class Britz(EncoderDecoder):
     def initialise(self, spread: float) -> None:
         """Matrices uniform in [-spread, spread], biases zero, those of gates one."""
         for weights in self.parameters():
-            nn.init.uniform_(weights, -spread, spread) if weights.dim() > 1 else nn.init.zeros_(weights)
+            if weights.dim():  # the strength of a cosine keeps its value
+                nn.init.uniform_(weights, -spread, spread) if weights.dim() > 1 else nn.init.zeros_(weights)
         n = self.config.width
         for layer in self.modules():
             if isinstance(layer, GRULayer):

@@ -67,7 +67,7 @@ class CaptionerConfig:
     entropy: float = setting(0.002, "hard: weight of the entropy of the places (lambda_e)")
     expectation: float = setting(0.5, "hard: fraction of batches that take the expectation instead of a sample")
     dropout: float = setting(0.5, "dropout on the state, the readout and the first layers")
-    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
+    spread: float = setting(0.01, "standard deviation of the initial weights that are not orthogonal")
 
 
 class CaptionerState(NamedTuple):
@@ -104,7 +104,7 @@ class Captioner(EncoderDecoder):
         self.Z = nn.Linear(D, 4 * n, bias=False)  # columns of the LSTM's matrix that read z_t
         self.readout = Readout(config)
         self.output = nn.Linear(m, config.target_vocabulary)  # L_o
-        initialise(self, config.spread, scores=False)
+        initialise(self, config.spread, scores=False)  # the score's U begins orthogonal, as the recurrent ones
         self.image: Any = image_encoder(config.encoder, D)  # last: it keeps its own initial weights
 
     @property

@@ -73,7 +73,8 @@ class LSTMN(EncoderDecoder):
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(n, config.target_vocabulary)
         for weights in self.parameters():
-            nn.init.uniform_(weights, -config.spread, config.spread)
+            if weights.dim():  # the strength of a cosine keeps its value
+                nn.init.uniform_(weights, -config.spread, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Read source [B, S] onto the tapes; what of them can be attended to is the fusion's choice."""
@@ -232,7 +233,8 @@ class LSTMNLanguageModel(TextModel):
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(config.width, config.vocabulary)
         for weights in self.parameters():
-            nn.init.uniform_(weights, -config.spread, config.spread)
+            if weights.dim():  # the strength of a cosine keeps its value
+                nn.init.uniform_(weights, -config.spread, config.spread)
 
     def start(self, rows: int) -> LSTMNLanguageState:
         """Empty tapes."""

@@ -105,7 +105,8 @@ class Luong(EncoderDecoder):
         self.output = nn.Linear(n, config.target_vocabulary, bias=False)  # W_s
         self.dropout = Dropout(config.dropout)
         for weights in self.parameters():
-            nn.init.uniform_(weights, -config.spread, config.spread)
+            if weights.dim():  # the strength of a cosine keeps its value
+                nn.init.uniform_(weights, -config.spread, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Read the words of source [B, S] without END: top states [B, S, n]; summary: all last states."""

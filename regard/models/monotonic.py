@@ -52,7 +52,7 @@ class Monotonic(Bahdanau):
         self.config = config  # type: ignore[assignment]
         score = self.decoder.attention.score
         assert isinstance(score, NormedAdditive)
-        score.reset(config.offset)
+        score.reset(config.offset)  # again: RNNsearch has drawn or zeroed all of its parameters
 
 
 class MonotonicDecoder(Decoder):
