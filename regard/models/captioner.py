@@ -39,7 +39,7 @@ from regard.symbols import START
 
 @dataclass(frozen=True)
 class CaptionerConfig:
-    """The soft model for COCO, as released; the paper gives no other sizes."""
+    """The soft model for COCO with the released sizes; the readout is the paper's (eq. 7)."""
 
     target_vocabulary: int = setting(10_000, "size of the vocabulary of the captions")
     encoder: str = setting(
@@ -141,19 +141,22 @@ class Captioner(EncoderDecoder):
         return CaptionerState(memory, self.initial(memory.summary))
 
     def decode(self, words: Tensor, state: CaptionerState) -> tuple[Tensor, CaptionerState]:
-        """words [B, T], the words read -> units of the readout [B, T, m]. Only the recurrence is a loop."""
+        """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns units of the readout [B, T, m]."""
         embedded = self.embed(words)  # [B, T, m]
-        words = self.lstm.project(embedded)  # [B, T, 4n]
-        (hidden, context), state = recur(self.recurrent_step, words, state)  # [B, T, n], [B, T, D]
+        input_gates = self.lstm.project(embedded)  # [B, T, 4n]
+        # Only the recurrence runs step by step.
+        (hidden, context), state = recur(self.recurrent_step, input_gates, state)  # [B, T, n], [B, T, D]
         return self.readout(hidden, embedded, context), state
 
-    def recurrent_step(self, word: Tensor, state: CaptionerState) -> tuple[tuple[Tensor, Tensor], CaptionerState]:
-        """z_t = beta_t att(h_{t-1});  h_t, c_t = LSTM(y_{t-1}, h_{t-1}, z_t). word [B, 4n]: y_{t-1} in the gates."""
+    def recurrent_step(
+        self, input_gates: Tensor, state: CaptionerState
+    ) -> tuple[tuple[Tensor, Tensor], CaptionerState]:
+        """z_t = beta_t att(h_{t-1});  h_t, c_t = LSTM(y_{t-1}, h_{t-1}, z_t), with y_{t-1} in input_gates [B, 4n]."""
         (before,) = state.lstm.hidden  # [B, n]: it has not read y_{t-1}
         context = self.attention(before[:, None], state.memory).context[:, 0]  # [B, D]
         if self.gate is not None:
             context = self.gate(before) * context
-        hidden, lstm = self.lstm.step(word + self.Z(context), state.lstm)  # [B, n]
+        hidden, lstm = self.lstm.step(input_gates + self.Z(context), state.lstm)  # [B, n]
         return (hidden, context), CaptionerState(state.memory, lstm)
 
 
@@ -186,7 +189,7 @@ class Gate(nn.Module):
 
 
 class Initial(nn.Module):
-    """h_0 = tanh(W_h x), c_0 = tanh(W_c x), x the mean cell behind layers - 1 ReLU layers."""
+    """h_0 = tanh(W_h x), c_0 = tanh(W_c x), x the mean cell after layers - 1 ReLU layers."""
 
     def __init__(self, features: int, width: int, layers: int, dropout: float) -> None:
         super().__init__()

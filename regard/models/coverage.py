@@ -25,7 +25,7 @@ from regard.core.cells import write
 from regard.core.scores import Covered
 from regard.layers.recurrent import ResetBeforeGRU
 from regard.models import bahdanau
-from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, Sizes, twin_of
+from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, Sizes, rnnsearch_config
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Coverage(Bahdanau):
     """RNNsearch whose attention knows what it has attended to."""
 
     def __init__(self, config: CoverageConfig) -> None:
-        twin = twin_of(config)
-        super().__init__(twin, CoverageDecoder(twin, COVERAGES[config.coverage](config)))
+        rnnsearch = rnnsearch_config(config)
+        super().__init__(rnnsearch, CoverageDecoder(rnnsearch, COVERAGES[config.coverage](config)))
         self.config = config  # type: ignore[assignment]
 
 
@@ -69,12 +69,12 @@ class CoverageDecoder(Decoder):
         nothing = hidden.new_zeros(*memory.values.shape[:2], self.coverage.width)  # [B, S, d]
         return CoverageState(memory, hidden, self.coverage.read(memory.values), nothing)
 
-    def step(self, word: Tensor, state: CoverageState) -> tuple[tuple[Tensor, Tensor], CoverageState]:  # type: ignore[override]
+    def step(self, input_gates: Tensor, state: CoverageState) -> tuple[tuple[Tensor, Tensor], CoverageState]:  # type: ignore[override]
         """c_i = att(s_{i-1}, C_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i);  C_i from C_{i-1} and alpha_i."""
         look = self.attention(state.hidden[:, None], state.memory, beside=state.coverage)
         context, weights = look.context.squeeze(1), look.weights.mT  # [B, 2n], [B, S, 1]
         coverage = self.coverage(state.coverage, weights.to(state.coverage.dtype), state.fixed, state.hidden)
-        hidden = self.gru(word + self.C(context), state.hidden)
+        hidden = self.gru(input_gates + self.C(context), state.hidden)
         return (hidden, context), CoverageState(state.memory, hidden, state.fixed, coverage)
 
 
