@@ -678,8 +678,8 @@ def test_t5_2_transformer_is_torchs_with_the_same_weights(norm: str):
     model = spread(Transformer(replace(TRANSFORMER, norm=norm)), 0.4)
     twin = torch_twin(model)
     read = shift_right(TARGET)
-    x, _ = model.receive(model.embed, SOURCE, torch.arange(S))
-    y, _ = model.receive(model.embed_target, read, torch.arange(T))
+    x, _ = model.embed_tokens(model.embed, SOURCE, torch.arange(S))
+    y, _ = model.embed_tokens(model.embed_target, read, torch.arange(T))
     hidden = torch.arange(S) >= LENGTHS[:, None]  # torch's True means: may not look
     out = twin(
         x,
@@ -722,7 +722,7 @@ def test_pre_norm_stack_of_silent_sublayers_is_one_norm():
             layer.self_attention.output.weight.zero_()
             layer.feed_forward[2].weight.zero_()
             layer.feed_forward[2].bias.zero_()
-    x, _ = model.receive(model.embed, SOURCE, torch.arange(S))
+    x, _ = model.embed_tokens(model.embed, SOURCE, torch.arange(S))
     out = x
     for layer in model.encoder:
         out, _ = layer(out)

@@ -4,7 +4,7 @@ What was new: attention that only moves forward. At each step it goes on from th
 each word decides whether to stop; what comes before is never looked at again. At test one word is attended to; training
 takes the expectation over all ways to stop, which has a gradient.
 
-    e_ij = g v^T tanh(W s_{i-1} + V h_j + b) / |v| + r;   p_ij = sigmoid(e_ij + noise)
+    e_ij = g v^T tanh(W s_{i-1} + U h_j + b) / |v| + r   (V in the paper for U);   p_ij = sigmoid(e_ij + noise)
     q_ij = (1 - p_{i,j-1}) q_{i,j-1} + alpha_{i-1,j};     alpha_ij = p_ij q_ij;   alpha_0 is one at the first word
     at test: the first j, from where step i - 1 stopped, with p_ij > 0.5; where there is none, the context is zero
 
@@ -70,7 +70,7 @@ class MonotonicDecoder(Decoder):
 
     def step(self, input_gates: Tensor, state: MonotonicState) -> tuple[tuple[Tensor, Tensor], MonotonicState]:  # type: ignore[override]
         """c_i = att(s_{i-1}, alpha_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i)."""
-        look = self.attention(state.hidden[:, None], state.memory, previous=state.previous)
+        look = self.attention(state.hidden[:, None], state.memory, previous=state.previous)  # never fused: has weights
         context = look.context.squeeze(1)  # [B, 2n]
         hidden = self.gru(input_gates + self.C(context), state.hidden)
         return (hidden, context), MonotonicState(state.memory, hidden, look.weights.to(state.previous.dtype))

@@ -1,7 +1,7 @@
 """Liu et al., "Generating Wikipedia by summarizing long sequences" (ICLR 2018): the Transformer's decoder by itself.
 
-What was new: Vaswani's decoder without the encoder is a language model. It represents what is used today, beside
-the recurrent models with attention: every layer attends to all words so far, with several heads.
+What was new: Vaswani's decoder without the encoder is a language model. It stands for today's language models,
+for comparison with the recurrent ones: every layer attends to all words so far, with several heads.
 
     x = LN(x + masked MHA(x, x, x));  x = LN(x + FFN(x))                        or with the norm before each part
     input: sqrt(D) E[token] + PE(position);  output: softmax(x E^T) with the same E
