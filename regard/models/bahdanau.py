@@ -66,9 +66,7 @@ class BahdanauConfig(Sizes):
         "paper", "which state is the query and which is read out", ("paper", "appendix", "released", "conditional")
     )
     cell: str = setting(
-        "paper",
-        "GRU with the reset before the product, or torch's, reset after it; a conditional decoder always has torch's",
-        ("paper", "torch"),
+        "paper", "GRU with reset before the product, or torch's, after it (conditional: always)", ("paper", "torch")
     )
 
 
@@ -131,8 +129,7 @@ class Decoder(nn.Module):
         self.initial = nn.Linear(n, n)  # W_s
         self.W = GateInputs(m, n)  # [W_r; W_z; W]
         self.C = nn.Linear(memory_width, 3 * n, bias=False)  # [C_r; C_z; C]
-        # U_r, U_z, U; the equations are in core.cells.gru. `write` also with torch's cell: the same functions, the
-        # update gate negated.
+        # U_r, U_z, U, see core.cells.gru. `write` also with torch's cell: the same functions, the update gate negated.
         self.gru = GRU_CELLS[config.cell](n, write)
         self.readout = Readout(config, memory_width, maxout)
         self.dropout = Dropout(config.dropout)

@@ -144,8 +144,7 @@ class Captioner(EncoderDecoder):
         """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns units of the readout [B, T, m]."""
         embedded = self.embed(words)  # [B, T, m]
         input_gates = self.lstm.project(embedded)  # [B, T, 4n]
-        # Only the recurrence runs step by step.
-        (hidden, context), state = recur(self.recurrent_step, input_gates, state)  # [B, T, n], [B, T, D]
+        (hidden, context), state = recur(self.recurrent_step, input_gates, state)  # step by step: [B, T, n], [B, T, D]
         return self.readout(hidden, embedded, context), state
 
     def recurrent_step(

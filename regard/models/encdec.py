@@ -60,7 +60,7 @@ class Cho(EncoderDecoder):
         self.encoder = GRUEncoder("paper", m, n, directions=1, blend=keep)
         self.V = nn.Linear(n, n)  # the summary c = tanh(V h_S)
         self.initial = nn.Linear(n, n)  # h'_0 = tanh(V' c)
-        self.attention = Attention(uniform)
+        self.attention = Attention(uniform)  # reads only the shape of its query
         self.embed_target = nn.Embedding(config.target_vocabulary, m, padding_idx=START)
         self.W = GateInputs(m, n)
         self.C = nn.Linear(n, 3 * n, bias=False)
@@ -87,8 +87,7 @@ class Cho(EncoderDecoder):
     def decode(self, words: Tensor, state: ChoState) -> tuple[Tensor, ChoState]:
         """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns units of the readout [B, T, m]."""
         embedded = self.dropout(self.embed_target(words))  # [B, T, m]
-        # The same c at every step, [B, T, n]; uniform reads only the shape of its query.
-        context = self.attention(embedded, state.memory).context
+        context = self.attention(embedded, state.memory).context  # [B, T, n]: the same c at every step
 
         def step(inputs: tuple[Tensor, Tensor], hidden: Tensor) -> tuple[Tensor, Tensor]:
             """h~ = tanh(W e(y) + r * (U h + C c)): the reset gate acts on U h + C c together (appendix A.1)."""
@@ -106,9 +105,7 @@ class Cho(EncoderDecoder):
 class RNNencdecConfig(Sizes):
     """RNNencdec-50, the baseline of Bahdanau 2015."""
 
-    cell: str = setting(
-        "paper", "GRU with the reset before the product, or torch's, reset after it", ("paper", "torch")
-    )
+    cell: str = setting("paper", "GRU with the reset before the product, or torch's, after it", ("paper", "torch"))
 
 
 class RNNencdec(Bahdanau):
@@ -158,7 +155,7 @@ class Sutskever(EncoderDecoder):
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, n)
         self.encoder = StackedLSTM(n, n, config.layers, config.dropout, bias=config.bias)
-        self.attention = Attention(uniform)
+        self.attention = Attention(uniform)  # reads only the shape of its query
         self.embed_target = nn.Embedding(config.target_vocabulary, n)
         self.decoder = StackedLSTM(n, n, config.layers, config.dropout, bias=config.bias)
         self.dropout = Dropout(config.dropout)
@@ -175,8 +172,7 @@ class Sutskever(EncoderDecoder):
 
     def start(self, memory: Memory) -> SutskeverState:
         """The one attention call: the slot becomes the decoder's state, layer by layer."""
-        look = self.attention(memory.keys, memory)  # uniform reads only the shape of its query
-        slot = look.context[:, 0].to(memory.values.dtype)  # [B, 2 L n]
+        slot = self.attention(memory.keys, memory).context[:, 0].to(memory.values.dtype)  # [B, 2 L n]
         states = slot.split(self.config.width, dim=-1)  # [B, n] each
         return SutskeverState(LSTMState(states[: self.config.layers], states[self.config.layers :]))
 

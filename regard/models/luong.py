@@ -97,9 +97,8 @@ class Luong(EncoderDecoder):
         self.W_c = nn.Linear(2 * n, n, bias=False)
         self.output = nn.Linear(n, config.target_vocabulary, bias=False)  # W_s
         self.dropout = Dropout(config.dropout)
-        for weights in self.parameters():
-            if weights.dim():  # the strength of a cosine keeps its value
-                nn.init.uniform_(weights, -config.spread, config.spread)
+        for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
+            nn.init.uniform_(weights, -config.spread, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Read the words of source [B, S] without END: top states [B, S, n]; summary: all last states."""
