@@ -143,8 +143,8 @@ class Captioner(EncoderDecoder):
     def decode(self, words: Tensor, state: CaptionerState) -> tuple[Tensor, CaptionerState]:
         """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns units of the readout [B, T, m]."""
         embedded = self.embed(words)  # [B, T, m]
-        input_gates = self.lstm.project(embedded)  # [B, T, 4n]
-        (hidden, context), state = recur(self.recurrent_step, input_gates, state)  # step by step: [B, T, n], [B, T, D]
+        # Only the recurrence runs step by step: hidden [B, T, n], context [B, T, D].
+        (hidden, context), state = recur(self.recurrent_step, self.lstm.project(embedded), state)
         return self.readout(hidden, embedded, context), state
 
     def recurrent_step(
