@@ -85,10 +85,10 @@ print("hard             :", hard_argmax(torch.tensor(scores)[None])[0].numpy())
 #
 #     h_j     = [->h_j ; <-h_j]                              a GRU in both directions reads the source       (eq. 7)
 #     e_ij    = v^T tanh(W_a s_{i-1} + U_a h_j)              the additive score                              (A.1.2)
-#     alpha_i = softmax(e_i),   c_i = sum_j alpha_ij h_j                                                     (eq. 5, 6)
-#     s_i     = GRU(s_{i-1}, y_{i-1}, c_i)                                                                   (eq. 4)
+#     alpha_i = softmax(e_i),   c_i = sum_j alpha_ij h_j                                                     (eq. 6, 5)
+#     s_i     = GRU(s_{i-1}, y_{i-1}, c_i)                                                                   (A.2.2)
 #     s_0     = tanh(W_s <-h_1)
-#     p(y_i)  = softmax(W_o maxout(U_o s_i + V_o y_{i-1} + C_o c_i))
+#     p(y_i)  = softmax(W_o maxout(U_o s_i + V_o y_{i-1} + C_o c_i))                                         (eq. 4)
 #
 # The cell below builds the whole model from regard's parts. `recur` runs `decode` over all steps. `Attention` is
 # `attend` as a module, so that it can be recorded. `regard/models/bahdanau.py` adds the variants of the paper's

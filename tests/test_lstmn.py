@@ -213,10 +213,10 @@ def test_t7_3_the_tapes_are_as_long_as_the_text():
     for t in range(5):
         before = state
         _, state = model.step(torch.tensor([4, 7]), state)
-        for tape, older in zip(state.tapes, before.tapes, strict=True):
-            assert tape.position.tolist() == [t + 1, t + 1]
-            assert [part.shape[1] for part in (*tape.past.tensors, *older.past.tensors)] == [t + 1, t + 1, t, t]
-            pairs = zip(tape.past.tensors, older.past.tensors, strict=True)
+        for layer, older in zip(state.layers, before.layers, strict=True):
+            assert layer.position.tolist() == [t + 1, t + 1]
+            assert [part.shape[1] for part in (*layer.past.tensors, *older.past.tensors)] == [t + 1, t + 1, t, t]
+            pairs = zip(layer.past.tensors, older.past.tensors, strict=True)
             assert all(torch.equal(new[:, :t], old) for new, old in pairs)
 
 
@@ -311,7 +311,7 @@ def test_gradients_are_those_of_finite_differences():
     x, added = torch.randn(2, 3, 2, requires_grad=True), torch.randn(2, 3, 3, requires_grad=True)
 
     def run(x: Tensor, added: Tensor, *weights: Tensor) -> Tensor:
-        return recur(lambda x, tape: layer.step(x[0], tape, x[1]), (layer.W_x(x), added), layer.start(2))[0]
+        return recur(lambda x, state: layer.step(x[0], state, x[1]), (layer.W_x(x), added), layer.start(2))[0]
 
     assert torch.autograd.gradcheck(run, (x, added, *layer.parameters()))
 

@@ -4,7 +4,7 @@ The batch is padded; the loops read each sentence alone. So every comparison is 
 """
 
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import papers
@@ -26,7 +26,7 @@ from weights_of import (
     transformer_of,
 )
 
-from regard.core.scores import Perceptron, dot
+from regard.core.scores import Cosine, Perceptron, dot
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
@@ -37,6 +37,7 @@ from regard.models.britz import Britz, BritzConfig, Stack
 from regard.models.contract import shift_right
 from regard.models.encdec import Cho, ChoConfig, RNNencdec, RNNencdecConfig, Sutskever, SutskeverConfig
 from regard.models.luong import Luong, LuongConfig
+from regard.models.registry import MODELS, build
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.symbols import END, START
 
@@ -55,6 +56,13 @@ LUONG = LuongConfig(**SIZES, width=4, layers=2, half_width=2, longest=4, dropout
 BRITZ = BritzConfig(**SIZES, embedding=5, width=4, attention=6, dropout=0.0)
 TRANSFORMER = TransformerConfig(**SIZES, width=12, heads=3, inner=7, layers=2, dropout=0.0, longest=9, tied="target")
 
+# Bahdanau's query and keys differ in width, which a cosine refuses.
+COSINES = [
+    name
+    for name, entry in MODELS.items()
+    for field in fields(entry.config)
+    if field.name == "score" and "cosine" in field.metadata["choices"] and name != "bahdanau"
+]
 TIMINGS = ("paper", "appendix", "released", "conditional")
 SCORES = ("dot", "general", "concat", "concat-released", "location")
 WINDOWS = ("global", "local-m", "local-p")
@@ -253,6 +261,17 @@ def test_fresh_bahdanau_has_the_papers_initial_weights():
     ):
         assert weight.std().item() == pytest.approx(0.01, rel=0.15)
     assert all((weight == 0).all() for weight in model.parameters() if weight.dim() == 1)
+
+
+@pytest.mark.parametrize("name", COSINES)
+def test_a_cosine_begins_with_strength_one(name: str):
+    config = MODELS[name].presets["tiny"]
+    sizes = {"captioner": {"features": config.width, "encoder": "none"}, "document": {"attention": 2 * config.width}}
+    model = build(name, replace(config, score="cosine", **sizes.get(name, {})))
+    found = [score for score in model.modules() if isinstance(score, Cosine)]
+    assert found
+    for score in found:
+        assert nn.functional.softplus(score.raw_strength).item() == pytest.approx(1)
 
 
 def test_t2_4_decoding_does_not_see_the_order_of_the_memory():
@@ -659,8 +678,8 @@ def test_t5_2_transformer_is_torchs_with_the_same_weights(norm: str):
     model = spread(Transformer(replace(TRANSFORMER, norm=norm)), 0.4)
     twin = torch_twin(model)
     read = shift_right(TARGET)
-    x, _ = model.receive(model.embed, SOURCE, torch.arange(S))
-    y, _ = model.receive(model.embed_target, read, torch.arange(T))
+    x, _ = model.embed_tokens(model.embed, SOURCE, torch.arange(S))
+    y, _ = model.embed_tokens(model.embed_target, read, torch.arange(T))
     hidden = torch.arange(S) >= LENGTHS[:, None]  # torch's True means: may not look
     out = twin(
         x,
@@ -703,7 +722,7 @@ def test_pre_norm_stack_of_silent_sublayers_is_one_norm():
             layer.self_attention.output.weight.zero_()
             layer.feed_forward[2].weight.zero_()
             layer.feed_forward[2].bias.zero_()
-    x, _ = model.receive(model.embed, SOURCE, torch.arange(S))
+    x, _ = model.embed_tokens(model.embed, SOURCE, torch.arange(S))
     out = x
     for layer in model.encoder:
         out, _ = layer(out)

@@ -28,8 +28,8 @@ class Memory(NamedTuple):
     """What is attended to: encoder states, the cells of a picture, a model's own past.
 
     `keys` are matched with the query, `values` are what is seen; a score with a key projection keeps projected
-    keys here, so that they are computed once for a sentence. `summary` is what the reader hands to the first
-    state of the decoder besides the slots; its meaning belongs to the model.
+    keys here, so that they are computed once for a sentence. `summary` holds what else the encoder passes on,
+    such as the first state or the source words; each model defines it.
 
     >>> states = torch.eye(3)[None]  # [B, S, D]
     >>> mask = torch.tensor([[[True, True, False]]])  # the last slot is padding
@@ -44,7 +44,7 @@ class Memory(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What one attention saw. Scores and weights are None only where a fused kernel ran and nothing was recorded.
+    """What one attention saw. Weights and scores may be None where no forward hook is registered: a fused kernel ran.
 
     >>> states = torch.randn(1, 4, 8)
     >>> context, weights, scores = regard.attend(states, regard.Memory(states, states))
@@ -58,9 +58,10 @@ class Look(NamedTuple):
 
 
 def attend(query: Tensor, memory: Memory, score: Score = scaled_dot, normalise: Normalise = softmax) -> Look:
-    """Attend to `memory` with `query` [B, ..., T, D]: three lines, which every model uses.
+    """Attend to `memory` with `query` [B, ..., T, D].
 
-    `score(query, keys)` gives scores [B, ..., T, S], `normalise(scores, mask)` weights of the same shape.
+    The plain form. Models call it through `layers.attention.Attention`; `kernels.choose` may run a faster function with
+    the same result. `score(query, keys)` gives scores [B, ..., T, S], `normalise(scores, mask)` weights of that shape.
 
     >>> states = torch.randn(2, 5, 8)  # [B, S, D]: two sentences of five words
     >>> look = regard.attend(torch.randn(2, 3, 8), regard.Memory(keys=states, values=states))

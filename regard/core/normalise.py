@@ -20,12 +20,12 @@ from regard.errors import ShapeError
 
 def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """exp(e_s) / sum over visible s of exp(e_s)."""
-    hidden = scores == -math.inf  # [..., T, S]
+    masked = scores == -math.inf  # [..., T, S]
     if mask is not None:
-        hidden = hidden | ~mask
-    filled = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        masked = masked | ~mask
+    filled = scores.masked_fill(masked, torch.finfo(scores.dtype).min)
     # A row of equal large negative scores has a finite softmax, so its gradient is finite before it is zeroed.
-    return torch.softmax(filled, dim=-1).masked_fill(hidden, 0.0)
+    return torch.softmax(filled, dim=-1).masked_fill(masked, 0.0)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 A score without parameters is a function, one with parameters a module; both are called as `score(query, keys)`.
 A module with work to do on the keys has `project(states) -> keys`, done once for a sentence and kept in `Memory`;
-`project_keys` does that for any score. A score that depends on places takes the distances as a third argument:
-`score(query, keys, distances)`, whole numbers [T, S], the place of the key minus the place of the query.
+`project_keys` does that for any score. A score may take a third argument: distances [T, S] (Relative, alibi), the place
+of the key minus the place of the query, or coverage [B, S, d] (Covered).
 """
 
 import math
@@ -111,7 +111,7 @@ def is_dot(score: object) -> bool:
 
 
 class Perceptron(nn.Module):
-    """v^T tanh(q + k), for a query and keys that come projected to one width. The four scores below project them."""
+    """v^T tanh(q + k), for a query and keys that come projected to one width. Its subclasses project them."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -40,17 +40,17 @@ class Attention(nn.Module):
         memory: Memory,
         centre: Tensor | None = None,
         *,
-        beside: Tensor | None = None,
+        extra: Tensor | None = None,
         previous: Tensor | None = None,
         blocks: Blocks | None = None,
     ) -> Look:
         """Attend to `memory` with `query` [B, ..., T, D]; local attention is centred at `centre` [B, T].
 
-        `beside` is what the score reads besides query and keys, such as the distances [T, S] of relative positions.
+        `extra` is what the score reads besides query and keys, such as the distances [T, S] of relative positions.
         `previous` [B, T, S] are the weights of the step before, from which monotonic attention goes on.
         With `blocks`, query [1, H, N, D] and memory are rows of sentences end to end, each of which attends to itself.
         """
         normalise = self.normaliser(centre, previous)
-        score = self.score if beside is None else lambda query, keys: self.score(query, keys, beside)
-        # A forward hook needs the weights.
+        score = self.score if extra is None else lambda query, keys: self.score(query, keys, extra)
+        # Fused attention never forms the weights, which a forward hook reads.
         return attend(query, memory, score, normalise, watched=bool(self._forward_hooks), blocks=blocks)

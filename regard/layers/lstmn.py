@@ -1,11 +1,8 @@
-"""The LSTM with its past on tapes, which it attends to before each step (Cheng, Dong and Lapata 2016, section 3).
+"""The LSTM with its past on tapes, which it attends to before each step (Cheng, Dong and Lapata 2016, section 3.2).
 
-    a_i = v^T tanh(W_h h_i + W_x x_t + W_s h~_{t-1});  s = softmax(a) over i < t
-    [h~_t ; c~_t] = sum_i s_i [h_i ; c_i]
-    [i ; f ; o ; c^] = [sig ; sig ; sig ; tanh](W [h~_t ; x_t]);  c_t = f c~_t + i c^;  h_t = o tanh(c_t)
-
-A stacked layer reads the h_t of the layer below and has its own tapes. At the first step the tapes are empty and the
-context is zero, as with the slot of zeros that the released code begins with (and may attend to later).
+The equations are in `models.lstmn`. A stacked layer reads the h_t of the layer below and has its own tapes. At the
+first step the tapes are empty and the context is zero, as with the slot of zeros that the released code begins with
+(and may attend to later).
 """
 
 from typing import Any, NamedTuple
@@ -21,7 +18,7 @@ from regard.layers.attention import Attention
 from regard.layers.past import Past
 
 
-class Tape(NamedTuple):
+class LayerState(NamedTuple):
     """What a layer carries from step to step."""
 
     past: Past  # W_h h_i [B, t, n] as keys, [h_i ; c_i] [B, t, 2n] as values, of all steps so far
@@ -44,34 +41,34 @@ class LSTMNLayer(nn.Module):
         self.U = nn.Linear(width, 4 * width, bias=False)  # the columns of W that act on h~
         self.attention = attention
 
-    def start(self, rows: int) -> Tape:
-        """An empty tape, and h~_0 = 0."""
+    def start(self, rows: int) -> LayerState:
+        """Empty tapes, and h~_0 = 0."""
         nothing = self.U.weight.new_zeros(rows, self.width)
         past = Past((nothing.new_zeros(rows, 0, self.width), nothing.new_zeros(rows, 0, 2 * self.width)))
-        return Tape(past, nothing, nothing, torch.zeros(rows, dtype=torch.long, device=nothing.device))
+        return LayerState(past, nothing, nothing, torch.zeros(rows, dtype=torch.long, device=nothing.device))
 
-    def step(self, input_gates: Tensor, tape: Tape, added: Tensor | float = 0.0) -> tuple[Tensor, Tape]:
+    def step(self, input_gates: Tensor, state: LayerState, added: Tensor | float = 0.0) -> tuple[Tensor, LayerState]:
         """input_gates [B, 5n] -> [h_t ; c_t] [B, 2n]. `added` [B, n] to c_t is what deep fusion brings."""
         query, gates = input_gates.split([self.width, 4 * self.width], dim=-1)  # [B, n], [B, 4n]
         if self.W_s is not None:
-            query = query + self.W_s(tape.summary)
-        keys, values = tape.past.tensors
-        memory = Memory(keys, values, self.visible(tape))
+            query = query + self.W_s(state.summary)
+        keys, values = state.past.tensors
+        memory = Memory(keys, values, self.visible(state))
         summary, cell = self.attention(query[:, None], memory).context[:, 0].chunk(2, dim=-1)  # h~_t, c~_t [B, n]
         i, f, o, new = (gates + self.U(summary)).chunk(4, dim=-1)
         cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(new) + added
         hidden = torch.sigmoid(o) * torch.tanh(cell)
         both = torch.cat([hidden, cell], dim=-1)  # [B, 2n]
-        past = tape.past.append(self.W_h(hidden)[:, None], both[:, None])
-        return both, Tape(past, hidden, summary, tape.position + 1)
+        past = state.past.append(self.W_h(hidden)[:, None], both[:, None])
+        return both, LayerState(past, hidden, summary, state.position + 1)
 
-    def visible(self, tape: Tape) -> Tensor | None:
+    def visible(self, state: LayerState) -> Tensor | None:
         """The filled slots, or the last `span` of them: [B, 1, S]."""
         if not self.span:
-            return tape.past.mask
-        places = torch.arange(tape.past.tensors[0].shape[1], device=tape.position.device)
-        window = places >= tape.position[:, None, None] - self.span  # [B, 1, S]
-        return window if tape.past.mask is None else window & tape.past.mask
+            return state.past.mask
+        places = torch.arange(state.past.tensors[0].shape[1], device=state.position.device)
+        window = places >= state.position[:, None, None] - self.span  # [B, 1, S]
+        return window if state.past.mask is None else window & state.past.mask
 
 
 def stack(config: Any, span: int = 0, recall: bool = True) -> nn.ModuleList:
@@ -81,14 +78,16 @@ def stack(config: Any, span: int = 0, recall: bool = True) -> nn.ModuleList:
     return nn.ModuleList(LSTMNLayer(wide, n, span, recall, compare(config)) for wide in widths)
 
 
-def read(layers: Any, x: Tensor, tapes: tuple[Tape, ...], dropout: nn.Module) -> tuple[list[Tensor], tuple[Tape, ...]]:
-    """Layer by layer, and in each word by word: x [B, T, m] -> [h ; c] of each layer [B, T, 2n], and its tape."""
+def read(
+    layers: Any, x: Tensor, states: tuple[LayerState, ...], dropout: nn.Module
+) -> tuple[list[Tensor], tuple[LayerState, ...]]:
+    """Layer by layer, and in each word by word: x [B, T, m] -> [h ; c] of each layer [B, T, 2n], and its state."""
     written, after = [], []
-    for layer, tape in zip(layers, tapes, strict=True):
-        both, tape = recur(layer.step, layer.W_x(dropout(x)), tape)  # [B, T, 2n]
+    for layer, state in zip(layers, states, strict=True):
+        both, state = recur(layer.step, layer.W_x(dropout(x)), state)  # [B, T, 2n]
         x = both[..., : layer.width]  # [B, T, n]
         written.append(both)
-        after.append(tape)
+        after.append(state)
     return written, tuple(after)
 
 

@@ -102,7 +102,7 @@ class PostNorm(nn.Module):
         return x
 
     def leave(self, x: Tensor, added: Tensor) -> Tensor:
-        """The stream behind the sub-layer."""
+        """Returns the output of the residual block."""
         return self.add_norm(x, added)
 
     def add_norm(self, x: Tensor, added: Tensor | None) -> Tensor:
@@ -172,7 +172,7 @@ class MultiHead(nn.Module):
         if self.key_heads < self.heads:
             keys, values = (x.repeat_interleave(self.heads // self.key_heads, dim=1) for x in memory[:2])
             memory = memory._replace(keys=keys, values=values)
-        look = self.attention(query, memory, beside=distances, blocks=blocks)
+        look = self.attention(query, memory, extra=distances, blocks=blocks)
         context = self.collect(look, distances)  # [B, H, T, D/H]
         return self.output(context.transpose(1, 2).flatten(2))
 
@@ -193,7 +193,7 @@ class SelfAttention(MultiHead):
     def forward(
         self, x: Tensor, past: Past, mask: Tensor | None = None, places: Places = NO_PLACES
     ) -> tuple[Tensor, Past]:
-        """x [B, T, D] behind the steps in `past`, mask [B, 1, 1, S] -> [B, T, D], and the past with x in it."""
+        """x [B, T, D] after the steps in `past`, mask [B, 1, 1, S] -> [B, T, D], and the past with x in it."""
         query, keys, values = self.split(self.project(x))
         past = past.append(places.rotate(keys), values)
         keys, values = past.tensors
@@ -208,7 +208,7 @@ class SelfAttention(MultiHead):
         return *split_heads(x[..., :width], 1, self.heads), *split_heads(x[..., width:], 2, self.key_heads)
 
     def start(self, memory: Memory) -> Past:
-        """An empty past beside a source in `memory` [B, H, S, D/H]."""
+        """An empty past beside a source in `memory` [B, key_heads, S, D/H]."""
         return Past((memory.keys[:, :, :0], memory.values[:, :, :0]))
 
 

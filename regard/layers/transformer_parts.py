@@ -104,7 +104,7 @@ class SSRU(nn.Module):
     def forward(
         self, x: Tensor, past: Carry, mask: Tensor | None = None, places: Places = NO_PLACES
     ) -> tuple[Tensor, Carry]:
-        """x [B, T, D] behind the steps in `past` -> [B, T, D], and the state after x; x is never end to end."""
+        """x [B, T, D] after the steps in `past` -> [B, T, D], and the state after x; x is never end to end."""
         forget = torch.sigmoid(self.forget(x))  # [B, T, D]
         new = (1 - forget) * self.project(x)  # [B, T, D]
         cell = past.tensors[0] if past.tensors else torch.zeros_like(new[:, 0])  # [B, D]

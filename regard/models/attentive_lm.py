@@ -7,7 +7,7 @@ the next word; mostly the last few words receive weight. The context goes to the
 so all steps are computed at once.
 
     h_t = LSTM(E y_{t-1}) = [k_t ; v_t ; p_t]               three parts, two (p = v), or the whole each time
-    e_i = v^T tanh(W k_t + U k_i)  or  k_t . k_i            over i < t, all or the last `window`
+    e_i = v_a^T tanh(W k_t + U k_i)  or  k_t . k_i          over i < t, all or the last `window`
     c_t = sum_i softmax(e)_i v_i;  logits = W_o tanh(W_c [p_t ; c_t])
 """
 
@@ -76,7 +76,7 @@ class AttentiveLanguageModel(TextModel):
         self.W_c = nn.Linear(2 * self.part, config.width)
         self.output = nn.Linear(config.width, config.vocabulary)  # W_o
         self.dropout = nn.Dropout(config.dropout)
-        for weights in self.parameters():
+        for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
             nn.init.uniform_(weights, -config.spread, config.spread)
 
     def start(self, rows: int) -> AttentiveState:

@@ -5,15 +5,15 @@ all source words, with its own state as the query; the alignment is learned toge
 
     h_j = [->h_j ; <-h_j]                                  states of a bidirectional GRU             (eq. 7)
     e_ij = v^T tanh(W_a s_{i-1} + U_a h_j)                 does word j help to write word i?         (A.1.2)
-    alpha_i = softmax(e_i);  c_i = sum_j alpha_ij h_j                                                (eq. 5, 6)
+    alpha_i = softmax(e_i);  c_i = sum_j alpha_ij h_j                                                (eq. 6, 5)
 
-    s_i = (1 - z_i) * s_{i-1} + z_i * s~_i                 eq. 4, a GRU:                             (A.1.1, A.2.2)
+    s_i = (1 - z_i) * s_{i-1} + z_i * s~_i                 a GRU                                     (A.1.1, A.2.2)
     s~_i = tanh(W E y_{i-1} + U (r_i * s_{i-1}) + C c_i)
     z_i = sigmoid(W_z E y_{i-1} + U_z s_{i-1} + C_z c_i)
     r_i = sigmoid(W_r E y_{i-1} + U_r s_{i-1} + C_r c_i)
     s_0 = tanh(W_s <-h_1)                                  the backward state at the first word
 
-    p(y_i) = softmax(W_o maxout(U_o s_i + V_o E y_{i-1} + C_o c_i))
+    p(y_i) = softmax(W_o maxout(U_o s_i + V_o E y_{i-1} + C_o c_i))                                  (eq. 4, A.2.2)
 
 The main text, the appendix and the released code differ in which state is the query and which is read out, and dl4mt,
 the code that most people built on, has two GRUs. They are different functions: `timing` names them (see DECODERS), and
@@ -65,10 +65,12 @@ class BahdanauConfig(Sizes):
     timing: str = setting(
         "paper", "which state is the query and which is read out", ("paper", "appendix", "released", "conditional")
     )
-    cell: str = setting("paper", "GRU with the reset before the product, or torch's faster one", ("paper", "torch"))
+    cell: str = setting(
+        "paper", "GRU with reset before the product, or torch's, after it (conditional: always)", ("paper", "torch")
+    )
 
 
-def twin_of(config: Any) -> BahdanauConfig:
+def rnnsearch_config(config: Any) -> BahdanauConfig:
     """The settings that another model has in common with RNNsearch; the rest as published."""
     names = (field.name for field in fields(BahdanauConfig))
     return BahdanauConfig(**{name: getattr(config, name) for name in names if hasattr(config, name)})
@@ -76,8 +78,8 @@ def twin_of(config: Any) -> BahdanauConfig:
 
 class BahdanauState(NamedTuple):
     memory: Memory
-    hidden: Tensor  # [B, n], s_{i-1}
-    context: Tensor  # [B, 2n], c_{i-1}, for the released code alone
+    hidden: Tensor  # [B, n], s_{i-1}; in the released code d_{i-2}
+    context: Tensor  # [B, Dv], c_{i-1}, for the released code alone; Dv = 2n, but n in RNNencdec
     first: Tensor  # [B, 1], True before the first word, for the released code alone
 
 
@@ -107,7 +109,7 @@ class Bahdanau(EncoderDecoder):
         return self.decoder.start(memory)
 
     def decode(self, words: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
-        """words [B, T], the words read -> what the softmax layer reads [B, T, l]."""
+        """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns [B, T, l], or [B, T, output_rank]."""
         return self.decoder(words, state)
 
 
@@ -125,8 +127,9 @@ class Decoder(nn.Module):
         score = score or make_score(config.score, n, memory_width, config.attention)
         self.attention = Attention(score, NORMALISERS[config.normaliser])
         self.initial = nn.Linear(n, n)  # W_s
-        self.W = GateInputs(m, n)
-        self.C = nn.Linear(memory_width, 3 * n, bias=False)
+        self.W = GateInputs(m, n)  # [W_r; W_z; W]
+        self.C = nn.Linear(memory_width, 3 * n, bias=False)  # [C_r; C_z; C]
+        # U_r, U_z, U, see core.cells.gru. `write` also with torch's cell: the same functions, the update gate negated.
         self.gru = GRU_CELLS[config.cell](n, write)
         self.readout = Readout(config, memory_width, maxout)
         self.dropout = Dropout(config.dropout)
@@ -138,33 +141,33 @@ class Decoder(nn.Module):
     def start(self, memory: Memory) -> BahdanauState:
         assert memory.summary is not None
         hidden = torch.tanh(self.initial(memory.summary)).to(self.initial.weight.dtype)  # [B, n], in full precision
-        context = hidden.new_zeros(len(hidden), memory.values.shape[-1])  # [B, 2n]
+        context = hidden.new_zeros(len(hidden), memory.values.shape[-1])  # [B, Dv]
         return BahdanauState(memory, hidden, context, torch.ones_like(hidden[:, :1], dtype=torch.bool))
 
-    def step(self, word: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
-        """c_i = att(s_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i);  read out s_i and c_i. word [B, 3n] is W E y_{i-1}."""
+    def step(self, input_gates: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
+        """c_i = att(s_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i);  read out s_i and c_i."""
         context = self.attend(state.hidden, state.memory)
-        hidden = self.gru(word + self.C(context), state.hidden)
+        hidden = self.gru(input_gates + self.C(context), state.hidden)  # input_gates [B, 3n]: W E y_{i-1}
         return (hidden, context), state._replace(hidden=hidden)
 
     def attend(self, hidden: Tensor, memory: Memory) -> Tensor:
-        """hidden [B, n] -> context [B, 2n]."""
+        """hidden [B, n] -> context [B, Dv]."""
         return self.attention(hidden[:, None], memory).context.squeeze(1)
 
     def forward(self, words: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
-        """words [B, T], the words read -> units of the readout [B, T, l]. Only the recurrence is a loop."""
+        """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns [B, T, l], or [B, T, output_rank]."""
         embedded = self.dropout(self.embed(words))  # [B, T, m]
-        (hidden, context), state = recur(self.step, self.W(embedded), state)  # [B, T, n], [B, T, 2n]
+        (hidden, context), state = recur(self.step, self.W(embedded), state)  # step by step: [B, T, n], [B, T, Dv]
         return self.readout(hidden, embedded, context), state
 
 
 class AppendixDecoder(Decoder):
     """Appendix A.2.2, to the letter."""
 
-    def step(self, word: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
+    def step(self, input_gates: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
         """As the main text, but read out s_{i-1} and c_i."""
         context = self.attend(state.hidden, state.memory)
-        hidden = self.gru(word + self.C(context), state.hidden)
+        hidden = self.gru(input_gates + self.C(context), state.hidden)
         return (state.hidden, context), state._replace(hidden=hidden)
 
 
@@ -173,9 +176,9 @@ class ReleasedDecoder(Decoder):
 
     query = "current"
 
-    def step(self, word: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
+    def step(self, input_gates: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
         """d_{i-1} = GRU(d_{i-2}, y_{i-1}, c_{i-1}), d_0 = s_0;  c_i = att(d_{i-1});  read out d_{i-1} and c_i."""
-        moved = self.gru(word + self.C(state.context), state.hidden)
+        moved = self.gru(input_gates + self.C(state.context), state.hidden)
         hidden = torch.where(state.first, state.hidden, moved)
         context = self.attend(hidden, state.memory).to(state.context.dtype)
         return (hidden, context), BahdanauState(state.memory, hidden, context, torch.zeros_like(state.first))
@@ -192,6 +195,7 @@ class ConditionalDecoder(Decoder):
     def __init__(self, config: BahdanauConfig, memory_width: int) -> None:
         super().__init__(config, memory_width)
         n = config.width
+        # In place of the main text's modules, which are made first: a seed keeps its initial weights.
         self.initial = nn.Linear(memory_width, n)  # W_s
         self.gru, self.gru_2 = ResetAfterGRU(n, keep), ResetAfterGRU(n, keep)
         self.C = GateInputs(memory_width, n)  # type: ignore[assignment] # with a bias: GRU_2 reads no word
@@ -202,9 +206,9 @@ class ConditionalDecoder(Decoder):
         real = mask.transpose(1, 2).to(states.dtype)  # [B, S, 1]
         return (states * real).sum(1) / real.sum(1).clamp(min=1)
 
-    def step(self, word: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
+    def step(self, input_gates: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
         """s'_i = GRU_1(s_{i-1}, y_{i-1});  c_i = att(s'_i);  s_i = GRU_2(s'_i, c_i);  read out s_i and c_i."""
-        half = self.gru(word, state.hidden)
+        half = self.gru(input_gates, state.hidden)
         context = self.attend(half, state.memory)
         hidden = self.gru_2(self.C(context), half)
         return (hidden, context), state._replace(hidden=hidden)
@@ -232,7 +236,7 @@ class Readout(nn.Module):
         self.narrow = nn.Linear(config.readout, config.output_rank, bias=False) if config.output_rank else nn.Identity()
 
     def forward(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
-        """[B, T, n], [B, T, m], [B, T, 2n] -> what the softmax layer reads, [B, T, l]."""
+        """[B, T, n], [B, T, m], [B, T, Dv] -> what the softmax layer reads: [B, T, l], or [B, T, output_rank]."""
         units = self.squash(self.U_o(hidden) + self.V_o(embedded) + self.C_o(context))  # [B, T, l]
         return self.narrow(self.dropout(units))
 
@@ -247,6 +251,7 @@ def initialise(model: nn.Module, spread: float, scores: bool = True) -> None:
     """The paper's start (B.1): recurrent matrices orthogonal, biases and START zero, everything else N(0, spread^2).
 
     With `scores`, W and U of the alignment are N(0, 0.001^2) and v is zero: attention is exactly uniform at first.
+    Otherwise its U is orthogonal, its W and v are N(0, spread^2), and a scalar (the strength of a cosine) stays.
     """
     for name, weights in model.named_parameters():
         parts = name.split(".")
@@ -257,7 +262,7 @@ def initialise(model: nn.Module, spread: float, scores: bool = True) -> None:
         elif "U" in parts or "U_gates" in parts:
             for matrix in weights.reshape(-1, *weights.shape[-2:]):  # an encoder has one for each direction
                 orthogonal_blocks(matrix)
-        else:
+        elif weights.dim():
             weights.normal_(0, spread)
     for module in model.modules():
         if isinstance(module, nn.Embedding) and module.padding_idx is not None:

@@ -36,7 +36,7 @@ from regard.layers.attention import Attention
 from regard.layers.recurrent import GRULayer, StackedLSTM, reverse_words
 from regard.models.contract import EncoderDecoder, Looking, check_batch
 
-SCORES = ChainMap[str, Any]({"multiplicative": COMPARISONS["dot"]}, COMPARISONS)  # the paper's name of the dot product
+BRITZ_SCORES = ChainMap[str, Any]({"multiplicative": COMPARISONS["dot"]}, COMPARISONS)  # the paper's name of dot
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class BritzConfig:
     direction: str = setting("both", "order in which the source is read", ("both", "forward", "reversed"))
     encoder_residual: str = setting("none", "residual connections of the encoder", ("none", "residual", "dense"))
     decoder_residual: str = setting("none", "residual connections of the decoder", ("none", "residual", "dense"))
-    score: str = setting("multiplicative", "score function of projected queries and keys", SCORES)
+    score: str = setting("multiplicative", "score function of projected queries and keys", BRITZ_SCORES)
     attention: int = setting(512, "size of projected queries and keys")
     dropout: float = setting(0.2, "dropout on the input of each layer")
     spread: float = setting(0.04, "initial weights are uniform in [-spread, spread]")
@@ -89,7 +89,7 @@ class Britz(EncoderDecoder):
             layer.recurrence = "fed"  # type: ignore[assignment] # for `regard.explain`
         self.W_1 = nn.Linear(ways * n, config.attention)
         self.W_2 = nn.Linear(n, config.attention)
-        self.attention = Attention(SCORES[config.score](config.attention))
+        self.attention = Attention(BRITZ_SCORES[config.score](config.attention))
         self.W = nn.Linear(n + ways * n, n)
         self.output = nn.Linear(n, config.target_vocabulary)  # W_o
         self.initialise(config.spread)
@@ -97,7 +97,7 @@ class Britz(EncoderDecoder):
     @torch.no_grad()
     def initialise(self, spread: float) -> None:
         """Matrices uniform in [-spread, spread], biases zero, those of gates one."""
-        for weights in self.parameters():
+        for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
             nn.init.uniform_(weights, -spread, spread) if weights.dim() > 1 else nn.init.zeros_(weights)
         n = self.config.width
         for layer in self.modules():
@@ -123,13 +123,13 @@ class Britz(EncoderDecoder):
         return BritzState(memory, self.decoder.start(rows), self.embed.weight.new_zeros(rows, wide))
 
     def decode(self, words: Tensor, state: BritzState) -> tuple[Tensor, BritzState]:
-        """words [B, T], the words read -> what the softmax layer reads [B, T, n]. Only the recurrence is a loop."""
+        """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns what the softmax layer reads [B, T, n]."""
         (hidden, context), state = recur(self.recurrent_step, self.embed_target(words), state)  # [B, T, n], [B, T, Dv]
         return torch.tanh(self.W(torch.cat([hidden, context], dim=-1))), state
 
-    def recurrent_step(self, word: Tensor, state: BritzState) -> tuple[tuple[Tensor, Tensor], BritzState]:
-        """s_t = stack([E y_{t-1} ; c_{t-1}]);  c_t = att(s_t). word [B, m] is E y_{t-1}."""
-        hidden, layers = self.decoder.step(torch.cat([word, state.context], dim=-1), state.layers)  # [B, n]
+    def recurrent_step(self, embedded: Tensor, state: BritzState) -> tuple[tuple[Tensor, Tensor], BritzState]:
+        """s_t = stack([E y_{t-1} ; c_{t-1}]);  c_t = att(s_t). embedded [B, m] is E y_{t-1}."""
+        hidden, layers = self.decoder.step(torch.cat([embedded, state.context], dim=-1), state.layers)  # [B, n]
         context = self.attention(self.W_2(hidden)[:, None], state.memory).context.squeeze(1)  # [B, Dv]
         context = context.to(state.context.dtype)
         return (hidden, context), BritzState(state.memory, layers, context)
@@ -165,22 +165,20 @@ class Stack(nn.Module):
 
     def step(self, x: Tensor, state: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ...]]:
         """One step: x [B, m] -> x^L [B, n], and the states of all layers."""
-        return self.climb(x, state, lambda layer, x, before: layer.step(layer.project(x), before))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """All steps from zero states, layer by layer: x [B, S, m] -> x^L [B, S, n]."""
-        return self.climb(x, self.start(len(x)), lambda layer, x, before: layer(x, before))[0]
-
-    def climb(
-        self, x: Tensor, state: tuple[Any, ...], call: Callable[[Layer, Tensor, Any], tuple[Tensor, Any]]
-    ) -> tuple[Tensor, tuple[Any, ...]]:
-        """x^0 -> x^L by `call` of each layer."""
         inputs, after = [self.enter(x)], []
         for layer, before in zip(self.layers, state, strict=True):
-            output, last = call(layer, inputs[-1], before)
+            output, last = layer.step(layer.project(inputs[-1]), before)  # type: ignore[operator]
             inputs.append(self.join(output, inputs))
             after.append(last)
         return inputs[-1], tuple(after)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """All steps from zero states, layer by layer: x [B, S, m] -> x^L [B, S, n]."""
+        inputs = [self.enter(x)]
+        for layer, zero in zip(self.layers, self.start(len(x)), strict=True):
+            output, _ = layer(inputs[-1], zero)
+            inputs.append(self.join(output, inputs))
+        return inputs[-1]
 
 
 # The paper's [-0.04, 0.04] is made for millions of updates; in short runs larger weights learned sooner.

@@ -39,7 +39,7 @@ from regard.symbols import START
 
 @dataclass(frozen=True)
 class CaptionerConfig:
-    """The soft model for COCO, as released; the paper gives no other sizes."""
+    """The soft model for COCO with the released sizes; the readout is the paper's (eq. 7)."""
 
     target_vocabulary: int = setting(10_000, "size of the vocabulary of the captions")
     encoder: str = setting(
@@ -67,7 +67,7 @@ class CaptionerConfig:
     entropy: float = setting(0.002, "hard: weight of the entropy of the places (lambda_e)")
     expectation: float = setting(0.5, "hard: fraction of batches that take the expectation instead of a sample")
     dropout: float = setting(0.5, "dropout on the state, the readout and the first layers")
-    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
+    spread: float = setting(0.01, "standard deviation of the initial weights that are not orthogonal")
 
 
 class CaptionerState(NamedTuple):
@@ -104,7 +104,7 @@ class Captioner(EncoderDecoder):
         self.Z = nn.Linear(D, 4 * n, bias=False)  # columns of the LSTM's matrix that read z_t
         self.readout = Readout(config)
         self.output = nn.Linear(m, config.target_vocabulary)  # L_o
-        initialise(self, config.spread, scores=False)
+        initialise(self, config.spread, scores=False)  # the score's U begins orthogonal, as the recurrent ones
         self.image: Any = image_encoder(config.encoder, D)  # last: it keeps its own initial weights
 
     @property
@@ -141,19 +141,21 @@ class Captioner(EncoderDecoder):
         return CaptionerState(memory, self.initial(memory.summary))
 
     def decode(self, words: Tensor, state: CaptionerState) -> tuple[Tensor, CaptionerState]:
-        """words [B, T], the words read -> units of the readout [B, T, m]. Only the recurrence is a loop."""
+        """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns units of the readout [B, T, m]."""
         embedded = self.embed(words)  # [B, T, m]
-        words = self.lstm.project(embedded)  # [B, T, 4n]
-        (hidden, context), state = recur(self.recurrent_step, words, state)  # [B, T, n], [B, T, D]
+        # Only the recurrence runs step by step: hidden [B, T, n], context [B, T, D].
+        (hidden, context), state = recur(self.recurrent_step, self.lstm.project(embedded), state)
         return self.readout(hidden, embedded, context), state
 
-    def recurrent_step(self, word: Tensor, state: CaptionerState) -> tuple[tuple[Tensor, Tensor], CaptionerState]:
-        """z_t = beta_t att(h_{t-1});  h_t, c_t = LSTM(y_{t-1}, h_{t-1}, z_t). word [B, 4n]: y_{t-1} in the gates."""
+    def recurrent_step(
+        self, input_gates: Tensor, state: CaptionerState
+    ) -> tuple[tuple[Tensor, Tensor], CaptionerState]:
+        """z_t = beta_t att(h_{t-1});  h_t, c_t = LSTM(y_{t-1}, h_{t-1}, z_t), with y_{t-1} in input_gates [B, 4n]."""
         (before,) = state.lstm.hidden  # [B, n]: it has not read y_{t-1}
         context = self.attention(before[:, None], state.memory).context[:, 0]  # [B, D]
         if self.gate is not None:
             context = self.gate(before) * context
-        hidden, lstm = self.lstm.step(word + self.Z(context), state.lstm)  # [B, n]
+        hidden, lstm = self.lstm.step(input_gates + self.Z(context), state.lstm)  # [B, n]
         return (hidden, context), CaptionerState(state.memory, lstm)
 
 
@@ -186,7 +188,7 @@ class Gate(nn.Module):
 
 
 class Initial(nn.Module):
-    """h_0 = tanh(W_h x), c_0 = tanh(W_c x), x the mean cell behind layers - 1 ReLU layers."""
+    """h_0 = tanh(W_h x), c_0 = tanh(W_c x), x the mean cell after layers - 1 ReLU layers."""
 
     def __init__(self, features: int, width: int, layers: int, dropout: float) -> None:
         super().__init__()

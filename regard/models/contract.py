@@ -71,10 +71,11 @@ class LanguageModel(Protocol):
 
 
 class EncoderDecoder(nn.Module):
-    """A sequence model up to what its paper says: `encode`, `start`, and `decode`, which reads words one by one.
+    """Base class of sequence models; subclasses define `encode`, `start` and `decode`.
 
     `decode(words, state)` takes any number of words [B, T] and returns what `output` reads, [B, T, D], and the state
-    behind them. A model with a faster way for one step or for all at once has its own `step` or `hidden`.
+    after them. A model with a faster way for one step or for all at once has its own `step` or `hidden`.
+    A model without `decode` defines `step` and `hidden` itself.
     """
 
     encode: Callable[[Tensor, Tensor], Memory]
@@ -98,7 +99,7 @@ class EncoderDecoder(nn.Module):
 
 
 class TextModel(nn.Module):
-    """A language model up to what its paper says: `start(rows)`, `step`, and `hidden(target)`, all steps at once."""
+    """Base class of language models; subclasses define `start(rows)`, `step`, and `hidden(target)` for all steps."""
 
     hidden: Callable[[Tensor], Tensor]
     output: nn.Module
@@ -112,8 +113,8 @@ class Looking(NamedTuple):
     """How the rows of a model's weights relate to the words it writes; every model states it as `looking`.
 
     `query` is "previous" where the query is the state before the step, which has not read y_{t-1}, and "current" where
-    it has. `shift` is 1 where row t, by the paper's own account, aligns the word read (y_{t-1}) and not the one
-    written. `cross` is the dotted name of the attention modules that look at the source.
+    it has. `shift` is 0 where row t aligns the word written (y_t), as in all models here, and 1 where it aligns the
+    word read (y_{t-1}). `cross` are the dotted names of the attention modules that look at the source.
     """
 
     query: str

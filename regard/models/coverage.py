@@ -25,7 +25,7 @@ from regard.core.cells import write
 from regard.core.scores import Covered
 from regard.layers.recurrent import ResetBeforeGRU
 from regard.models import bahdanau
-from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, Sizes, twin_of
+from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, Sizes, rnnsearch_config
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class CoverageConfig(Sizes):
 class CoverageState(NamedTuple):
     memory: Memory
     hidden: Tensor  # [B, n], s_{i-1}
-    fixed: Tensor  # [B, S, 1] 1 / Phi_j, or [B, S, 3d] W h_j in the gates of the GRU: the same at every step
+    per_word: Tensor  # [B, S, 1] 1 / Phi_j, or [B, S, 3d] W h_j in the gates of the GRU: the same at every step
     coverage: Tensor  # [B, S, d], C_{i-1}
 
 
@@ -51,8 +51,8 @@ class Coverage(Bahdanau):
     """RNNsearch whose attention knows what it has attended to."""
 
     def __init__(self, config: CoverageConfig) -> None:
-        twin = twin_of(config)
-        super().__init__(twin, CoverageDecoder(twin, COVERAGES[config.coverage](config)))
+        rnnsearch = rnnsearch_config(config)
+        super().__init__(rnnsearch, CoverageDecoder(rnnsearch, COVERAGES[config.coverage](config)))
         self.config = config  # type: ignore[assignment]
 
 
@@ -67,15 +67,15 @@ class CoverageDecoder(Decoder):
     def start(self, memory: Memory) -> CoverageState:  # type: ignore[override]
         hidden = super().start(memory).hidden
         nothing = hidden.new_zeros(*memory.values.shape[:2], self.coverage.width)  # [B, S, d]
-        return CoverageState(memory, hidden, self.coverage.read(memory.values), nothing)
+        return CoverageState(memory, hidden, self.coverage.precompute(memory.values), nothing)
 
-    def step(self, word: Tensor, state: CoverageState) -> tuple[tuple[Tensor, Tensor], CoverageState]:  # type: ignore[override]
+    def step(self, input_gates: Tensor, state: CoverageState) -> tuple[tuple[Tensor, Tensor], CoverageState]:  # type: ignore[override]
         """c_i = att(s_{i-1}, C_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i);  C_i from C_{i-1} and alpha_i."""
-        look = self.attention(state.hidden[:, None], state.memory, beside=state.coverage)
+        look = self.attention(state.hidden[:, None], state.memory, extra=state.coverage)  # never fused: has weights
         context, weights = look.context.squeeze(1), look.weights.mT  # [B, 2n], [B, S, 1]
-        coverage = self.coverage(state.coverage, weights.to(state.coverage.dtype), state.fixed, state.hidden)
-        hidden = self.gru(word + self.C(context), state.hidden)
-        return (hidden, context), CoverageState(state.memory, hidden, state.fixed, coverage)
+        coverage = self.coverage(state.coverage, weights.to(state.coverage.dtype), state.per_word, state.hidden)
+        hidden = self.gru(input_gates + self.C(context), state.hidden)
+        return (hidden, context), CoverageState(state.memory, hidden, state.per_word, coverage)
 
 
 class Linguistic(nn.Module):
@@ -83,20 +83,20 @@ class Linguistic(nn.Module):
 
     width = 1
 
-    def __init__(self, memory_width: int, most: float) -> None:
+    def __init__(self, memory_width: int, max_fertility: float) -> None:
         super().__init__()
-        self.most = most
-        self.U_f = nn.Linear(memory_width, 1, bias=False) if most else None
+        self.max_fertility = max_fertility
+        self.U_f = nn.Linear(memory_width, 1, bias=False) if max_fertility else None
 
-    def read(self, states: Tensor) -> Tensor:
+    def precompute(self, states: Tensor) -> Tensor:
         """1 / Phi_j of states [B, S, 2n]: [B, S, 1]."""
         if self.U_f is None:
             return torch.ones_like(states[..., :1])
-        return 1 / (self.most * torch.sigmoid(self.U_f(states)))
+        return 1 / (self.max_fertility * torch.sigmoid(self.U_f(states)))
 
-    def forward(self, coverage: Tensor, weights: Tensor, fixed: Tensor, hidden: Tensor) -> Tensor:
-        """coverage [B, S, 1], weights [B, S, 1], fixed [B, S, 1] -> [B, S, 1]."""
-        return coverage + weights * fixed
+    def forward(self, coverage: Tensor, weights: Tensor, per_word: Tensor, hidden: Tensor) -> Tensor:
+        """coverage [B, S, 1], weights [B, S, 1], per_word [B, S, 1] -> [B, S, 1]; only `Neural` reads hidden."""
+        return coverage + weights * per_word
 
 
 class Neural(nn.Module):
@@ -110,13 +110,13 @@ class Neural(nn.Module):
         self.W_s = nn.Linear(state_width, 3 * width, bias=False)
         self.gru = ResetBeforeGRU(width, write)
 
-    def read(self, states: Tensor) -> Tensor:
+    def precompute(self, states: Tensor) -> Tensor:
         """W h_j of states [B, S, 2n] in the gates: [B, S, 3d]."""
         return self.W_h(states)
 
-    def forward(self, coverage: Tensor, weights: Tensor, fixed: Tensor, hidden: Tensor) -> Tensor:
-        """coverage [B, S, d], weights [B, S, 1], fixed [B, S, 3d], hidden [B, n] -> [B, S, d]."""
-        gates = fixed + self.W_alpha(weights) + self.W_s(hidden)[:, None]  # [B, S, 3d]
+    def forward(self, coverage: Tensor, weights: Tensor, per_word: Tensor, hidden: Tensor) -> Tensor:
+        """coverage [B, S, d], weights [B, S, 1], per_word [B, S, 3d], hidden [B, n] -> [B, S, d]."""
+        gates = per_word + self.W_alpha(weights) + self.W_s(hidden)[:, None]  # [B, S, 3d]
         return self.gru(gates, coverage)
 
 

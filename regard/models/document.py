@@ -5,8 +5,9 @@ levels a learned context vector is the query. The two levels are the same layer,
 over sentences.
 
     h_t = [->GRU(x_t) ; <-GRU(x_t)]                      words of a sentence, or sentences of a document
-    u_t = tanh(W h_t + b);  alpha = softmax(u_t^T u);  s = sum_t alpha_t h_t
-    p = softmax(W_c v + b_c)                              v: what the upper level sees
+    u_t = tanh(W h_t + b);  alpha = softmax(u_t^T u_w);  s = sum_t alpha_t h_t     words         (eq. 5-7)
+    the same with u_s, over the vectors s of the sentences: the document vector v  sentences     (eq. 8-10)
+    p = softmax(W_c v + b_c)
 
 The weights act on h, not on u. The paper's two baselines, the mean of all states and the largest of each dimension,
 are `pooling`. There is no padding in what the model reads: a batch is one row of words, the lengths of the sentences
@@ -84,10 +85,10 @@ class DocumentClassifier(nn.Module):
         lengths, counts = lengths.cpu(), counts.cpu()
         check_documents(words, lengths, counts)
         vectors = self.words(self.dropout(self.embed(words)), lengths)  # [N, 2n]
-        written = lengths.nonzero().squeeze(1)  # [N or fewer]
+        nonempty = lengths.nonzero().squeeze(1)  # [N or fewer]
         owner = torch.repeat_interleave(torch.arange(len(counts)), counts)  # [N]
-        counts = torch.bincount(owner[written], minlength=len(counts))  # [B]
-        vectors = vectors[written.to(vectors.device)]
+        counts = torch.bincount(owner[nonempty], minlength=len(counts))  # [B]
+        vectors = vectors[nonempty.to(vectors.device)]
         return self.W_c(self.dropout(self.sentences(self.dropout(vectors), counts)))  # [B, C]
 
 
@@ -96,7 +97,7 @@ class Level(nn.Module):
 
     def __init__(self, config: DocumentConfig, input_width: int) -> None:
         super().__init__()
-        self.gru = nn.GRU(input_width, config.width, bidirectional=True)
+        self.gru = nn.GRU(input_width, config.width, bidirectional=True)  # as in the paper, reset after the product
         self.pool = POOLS[config.pooling](config)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
@@ -104,7 +105,7 @@ class Level(nn.Module):
         states = run_rows(self.gru, x, lengths)  # [M, 2n]
         starts = lengths.cumsum(0) - lengths  # [N]
         chosen, seen = [], []
-        for rows in groups(lengths):
+        for rows in groups(lengths):  # R rows of similar length
             places = torch.arange(int(lengths[rows].max()))  # [S]
             mask = places < lengths[rows, None]  # [R, S]
             index = torch.where(mask, starts[rows, None] + places, 0).to(x.device)  # [R, S]
@@ -132,7 +133,6 @@ def groups(lengths: Tensor) -> list[Tensor]:
     Rows of one group differ in length by less than a factor of two, so padding never doubles the work; and a group
     holds at most ROOM places, so that a document of any size is read in calls of bounded size.
     """
-    lengths = lengths.cpu()
     found = []
     for power in range(int(lengths.max()).bit_length() if len(lengths) else 0):
         rows = ((lengths >= 1 << power) & (lengths < 2 << power)).nonzero().squeeze(1)
@@ -160,8 +160,8 @@ class ContextVector(nn.Module):
     def __init__(self, config: DocumentConfig) -> None:
         super().__init__()
         self.u = nn.Parameter(torch.empty(config.attention).normal_(std=config.spread))
-        D, n = config.attention, 2 * config.width
-        score = TanhDot(n, D) if config.score == "tanh-dot" else make_score(config.score, D, n, D)
+        D, width = config.attention, 2 * config.width
+        score = TanhDot(width, D) if config.score == "tanh-dot" else make_score(config.score, D, width, D)
         self.attention = Attention(score, NORMALISERS[config.normaliser])
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:

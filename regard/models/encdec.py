@@ -23,7 +23,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GateInputs, GRUEncoder, LSTMState, StackedLSTM, reverse_words
-from regard.models.bahdanau import RECIPES, Bahdanau, Decoder, Sizes, initialise, maxout, twin_of
+from regard.models.bahdanau import RECIPES, Bahdanau, Decoder, Sizes, initialise, maxout, rnnsearch_config
 from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
 from regard.symbols import START
 
@@ -60,7 +60,7 @@ class Cho(EncoderDecoder):
         self.encoder = GRUEncoder("paper", m, n, directions=1, blend=keep)
         self.V = nn.Linear(n, n)  # the summary c = tanh(V h_S)
         self.initial = nn.Linear(n, n)  # h'_0 = tanh(V' c)
-        self.attention = Attention(uniform)
+        self.attention = Attention(uniform)  # reads only the shape of its query
         self.embed_target = nn.Embedding(config.target_vocabulary, m, padding_idx=START)
         self.W = GateInputs(m, n)
         self.C = nn.Linear(n, 3 * n, bias=False)
@@ -85,14 +85,14 @@ class Cho(EncoderDecoder):
         return ChoState(memory, hidden.to(self.initial.weight.dtype))
 
     def decode(self, words: Tensor, state: ChoState) -> tuple[Tensor, ChoState]:
-        """words [B, T], the words read -> units of the readout [B, T, m]."""
+        """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns units of the readout [B, T, m]."""
         embedded = self.dropout(self.embed_target(words))  # [B, T, m]
         context = self.attention(embedded, state.memory).context  # [B, T, n]: the same c at every step
 
         def step(inputs: tuple[Tensor, Tensor], hidden: Tensor) -> tuple[Tensor, Tensor]:
             """h~ = tanh(W e(y) + r * (U h + C c)): the reset gate acts on U h + C c together (appendix A.1)."""
-            word, summary = inputs  # W e(y) and C c, [B, 3n]
-            hidden = gru_reset_after(word, self.U(hidden) + summary, hidden, keep)
+            input_gates, summary = inputs  # W e(y) and C c, [B, 3n]
+            hidden = gru_reset_after(input_gates, self.U(hidden) + summary, hidden, keep)
             return hidden, hidden
 
         summaries = linear_over_steps(self.C, context)  # [B, T, 3n]
@@ -105,15 +105,15 @@ class Cho(EncoderDecoder):
 class RNNencdecConfig(Sizes):
     """RNNencdec-50, the baseline of Bahdanau 2015."""
 
-    cell: str = setting("paper", "GRU with the reset before the product, or torch's faster one", ("paper", "torch"))
+    cell: str = setting("paper", "GRU with the reset before the product, or torch's, after it", ("paper", "torch"))
 
 
 class RNNencdec(Bahdanau):
     """RNNsearch with c_i fixed to the last forward state: Bahdanau's decoder over a memory of one slot."""
 
     def __init__(self, config: RNNencdecConfig) -> None:
-        twin = twin_of(config)
-        super().__init__(twin, Decoder(twin, memory_width=config.width, score=uniform), directions=1)
+        rnnsearch = rnnsearch_config(config)
+        super().__init__(rnnsearch, Decoder(rnnsearch, memory_width=config.width, score=uniform), directions=1)
         self.config = config  # type: ignore[assignment]
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
@@ -155,7 +155,7 @@ class Sutskever(EncoderDecoder):
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, n)
         self.encoder = StackedLSTM(n, n, config.layers, config.dropout, bias=config.bias)
-        self.attention = Attention(uniform)
+        self.attention = Attention(uniform)  # reads only the shape of its query
         self.embed_target = nn.Embedding(config.target_vocabulary, n)
         self.decoder = StackedLSTM(n, n, config.layers, config.dropout, bias=config.bias)
         self.dropout = Dropout(config.dropout)

@@ -52,7 +52,7 @@ class LSTMLanguageModel(TextModel):
         return self.output(self.dropout(top)), state
 
     def read(self, words: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
-        """words [B, T], those read -> top states [B, T, n], and the state that the next words continue from."""
+        """words [B, T]: the inputs y_0 ... y_{T-1}. Returns top states [B, T, n], and the state after them."""
         top, state = self.lstm(self.embed(words), state)
         return self.dropout(top), state
 

@@ -1,14 +1,18 @@
 """Cheng, Dong and Lapata, "Long short-term memory-networks for machine reading" (EMNLP 2016).
 
 What was new: an LSTM that does not compress its past into one state. It keeps the hidden and the memory vector of every
-word on two tapes and attends to all of them, with the same weights on both, before each step (intra-attention). The
-layer is in `layers.lstmn`; the language model, at the end of this file, is a stack of them.
+word on two tapes and attends to all of them, with the same weights on both, before each step (intra-attention):
 
-Encoder and decoder are joined in two ways. Shallow fusion: attention over the source, with the
-state before the step as the query as in Bahdanau, enters the decoder as input. Deep fusion: the decoder attends to both
-tapes of the source, and the context enters the memory through another gate:
+    a_i = v^T tanh(W_h h_i + W_x x_t + W_s h~_{t-1});  s = softmax(a) over i < t                       (section 3.2)
+    [h~_t ; c~_t] = sum_i s_i [h_i ; c_i]
+    [i ; f ; o ; c^] = [sig ; sig ; sig ; tanh](W [h~_t ; x_t]);  c_t = f c~_t + i c^;  h_t = o tanh(c_t)
 
-    b_j = u^T tanh(W_g g_j + W_x x_t + W_l g~_{t-1});  [g~_t ; a~_t] = sum_j softmax(b)_j [g_j ; a_j]
+That is a layer (`layers.lstmn`); the language model, at the end of this file, is a stack of them. Encoder and decoder
+are joined in two ways. Shallow fusion: attention over the source, with the state before the step as the query as in
+Bahdanau, enters the decoder as input. Deep fusion: the decoder attends to both tapes of the source, the hidden vectors
+g_j and the memory vectors a_j (gamma and alpha in the paper), and the context enters the memory through another gate:
+
+    b_j = u^T tanh(W_g g_j + W_x x_t + W_l g~_{t-1});  [g~_t ; a~_t] = sum_j softmax(b)_j [g_j ; a_j]   (section 4)
     r_t = sig(W_r [g~_t ; x_t]);  c_t = r_t a~_t + f c~_t + i c^
 """
 
@@ -26,7 +30,7 @@ from regard.core.normalise import NORMALISERS
 from regard.core.scores import COMPARISONS, SCORES
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
-from regard.layers.lstmn import Tape, compare, read, stack
+from regard.layers.lstmn import LayerState, compare, read, stack
 from regard.models import lstm_lm
 from regard.models.contract import EncoderDecoder, Looking, TextModel, check_batch, check_target, shift_right
 
@@ -50,7 +54,7 @@ class LSTMNConfig:
 
 class LSTMNState(NamedTuple):
     memory: Memory
-    tapes: tuple[Tape, ...]
+    layers: tuple[LayerState, ...]
     glimpse: Tensor  # [B, L, n], g~_{t-1}: what each layer last saw of the source; zero in shallow fusion
 
 
@@ -72,7 +76,7 @@ class LSTMN(EncoderDecoder):
         self.looking: Looking = self.fusion.looking
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(n, config.target_vocabulary)
-        for weights in self.parameters():
+        for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
             nn.init.uniform_(weights, -config.spread, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
@@ -84,21 +88,21 @@ class LSTMN(EncoderDecoder):
 
     def start(self, memory: Memory) -> LSTMNState:
         """Empty tapes, and nothing seen of the source yet."""
-        tapes = tuple(layer.start(len(memory.keys)) for layer in self.decoder)  # type: ignore[operator]
-        return LSTMNState(memory, tapes, torch.stack([tape.summary for tape in tapes], dim=1))
+        layers = tuple(layer.start(len(memory.keys)) for layer in self.decoder)  # type: ignore[operator]
+        return LSTMNState(memory, layers, layers[0].hidden.new_zeros(len(memory.keys), len(layers), self.config.width))
 
     def decode(self, words: Tensor, state: LSTMNState) -> tuple[Tensor, LSTMNState]:
-        """words [B, T], the words read -> top hidden vectors [B, T, n]."""
-        x, tapes, glimpses = self.embed_target(words), [], []
-        for k, (layer, tape) in enumerate(zip(self.decoder, state.tapes, strict=True)):
-            written, tape, glimpse = self.fusion(k, layer, self.dropout(x), tape, state.memory, state.glimpse[:, k])
+        """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns top hidden vectors [B, T, n]."""
+        x, layers, glimpses = self.embed_target(words), [], []
+        for k, (layer, own) in enumerate(zip(self.decoder, state.layers, strict=True)):
+            written, own, glimpse = self.fusion(k, layer, self.dropout(x), own, state.memory, state.glimpse[:, k])
             x = written[..., : self.config.width]  # [B, T, n]
-            tapes.append(tape)
+            layers.append(own)
             glimpses.append(glimpse)
-        return self.dropout(x), LSTMNState(state.memory, tuple(tapes), torch.stack(glimpses, dim=1))
+        return self.dropout(x), LSTMNState(state.memory, tuple(layers), torch.stack(glimpses, dim=1))
 
 
-Fused = tuple[Tensor, Tape, Tensor]  # [h ; c] of a decoder layer [B, T, 2n], its tape, its last glimpse [B, n]
+Fused = tuple[Tensor, LayerState, Tensor]  # [h ; c] of a decoder layer [B, T, 2n], its state, its last glimpse [B, n]
 
 
 class Shallow(nn.Module):
@@ -109,25 +113,26 @@ class Shallow(nn.Module):
     def __init__(self, config: LSTMNConfig) -> None:
         super().__init__()
         self.width = n = config.width
+        # `additive` has its own projections: W_a h_{t-1}, U_a h_j.
         self.attention = Attention(SCORES[config.score](n, n, n), NORMALISERS[config.normaliser])
-        self.C = nn.Linear(n, 5 * n, bias=False)
+        self.C = nn.Linear(n, 5 * n, bias=False)  # as a layer's W_x: the query and four gates
 
     def remember(self, tapes: list[Tensor], mask: Tensor) -> Memory:
         """Of L times [B, S, 2n], the last one's hidden vectors [B, S, n]."""
         return self.attention.remember(tapes[-1][..., : self.width], mask)
 
-    def forward(self, k: int, layer: Any, x: Tensor, tape: Tape, memory: Memory, glimpse: Tensor) -> Fused:
+    def forward(self, k: int, layer: Any, x: Tensor, state: LayerState, memory: Memory, glimpse: Tensor) -> Fused:
         if k:
-            return *recur(layer.step, layer.W_x(x), tape), glimpse
+            return *recur(layer.step, layer.W_x(x), state), glimpse
 
-        def step(input_gates: Tensor, state: tuple[Tape, Memory]) -> tuple[Tensor, tuple[Tape, Memory]]:
-            tape, memory = state
-            context = self.attention(tape.hidden[:, None], memory).context[:, 0]  # [B, n]
-            written, tape = layer.step(input_gates + self.C(context), tape)
-            return written, (tape, memory)
+        def step(input_gates: Tensor, both: tuple[LayerState, Memory]) -> tuple[Tensor, tuple[LayerState, Memory]]:
+            state, memory = both
+            context = self.attention(state.hidden[:, None], memory).context[:, 0]  # [B, n]
+            written, state = layer.step(input_gates + self.C(context), state)
+            return written, (state, memory)
 
-        written, (tape, _) = recur(step, layer.W_x(x), (tape, memory))
-        return written, tape, glimpse
+        written, (state, _) = recur(step, layer.W_x(x), (state, memory))
+        return written, state, glimpse
 
 
 class Deep(nn.Module):
@@ -145,11 +150,14 @@ class Deep(nn.Module):
         keys = [layer.W_g(rows[..., : layer.width]) for layer, rows in zip(self.layers, tapes, strict=True)]  # type: ignore[operator]
         return Memory(torch.stack(keys, dim=1), torch.stack(tapes, dim=1), mask)
 
-    def forward(self, k: int, layer: Any, x: Tensor, tape: Tape, memory: Memory, glimpse: Tensor) -> Fused:
+    def forward(self, k: int, layer: Any, x: Tensor, state: LayerState, memory: Memory, glimpse: Tensor) -> Fused:
         own = Memory(memory.keys[:, k], memory.values[:, k], memory.mask)
         added, glimpse = self.layers[k](x, own, glimpse)  # [B, T, n]
-        written, tape = recur(lambda x, tape: layer.step(x[0], tape, x[1]), (layer.W_x(x), added), tape)
-        return written, tape, glimpse
+
+        def step(inputs: tuple[Tensor, Tensor], state: LayerState) -> tuple[Tensor, LayerState]:
+            return layer.step(inputs[0], state, inputs[1])
+
+        return *recur(step, (layer.W_x(x), added), state), glimpse
 
 
 class SourceTapes(nn.Module):
@@ -161,7 +169,7 @@ class SourceTapes(nn.Module):
         self.W_x = nn.Linear(input_width, 2 * width)  # for the query, then for the gate r
         self.W_g = nn.Linear(width, width, bias=False)
         self.W_l = nn.Linear(width, width, bias=False)
-        self.W_r = nn.Linear(width, width, bias=False)
+        self.W_r = nn.Linear(width, width, bias=False)  # the columns of W_r that act on g~
         self.attention = attention
 
     def forward(self, x: Tensor, memory: Memory, glimpse: Tensor) -> tuple[Tensor, Tensor]:
@@ -216,7 +224,7 @@ class LSTMNLanguageConfig:
 
 
 class LSTMNLanguageState(NamedTuple):
-    tapes: tuple[Tape, ...]
+    layers: tuple[LayerState, ...]
 
 
 class LSTMNLanguageModel(TextModel):
@@ -231,7 +239,7 @@ class LSTMNLanguageModel(TextModel):
         self.layers = stack(config, config.span)
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(config.width, config.vocabulary)
-        for weights in self.parameters():
+        for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
             nn.init.uniform_(weights, -config.spread, config.spread)
 
     def start(self, rows: int) -> LSTMNLanguageState:
@@ -249,9 +257,9 @@ class LSTMNLanguageModel(TextModel):
         return self.decode(shift_right(target), self.start(len(target)))[0]
 
     def decode(self, words: Tensor, state: LSTMNLanguageState) -> tuple[Tensor, LSTMNLanguageState]:
-        """words [B, T], the words read -> top hidden vectors [B, T, n]."""
-        written, tapes = read(self.layers, self.embed(words), state.tapes, self.dropout)
-        return self.dropout(written[-1][..., : self.config.width]), LSTMNLanguageState(tapes)
+        """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns top hidden vectors [B, T, n]."""
+        written, layers = read(self.layers, self.embed(words), state.layers, self.dropout)
+        return self.dropout(written[-1][..., : self.config.width]), LSTMNLanguageState(layers)
 
 
 LANGUAGE_PRESETS = {

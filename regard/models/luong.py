@@ -61,13 +61,6 @@ class LuongConfig:
     spread: float = setting(0.1, "initial weights are uniform in [-spread, spread]")
 
 
-WINDOWS: dict[str, Callable[[LuongConfig], Any]] = {
-    "global": lambda config: NORMALISERS[config.normaliser],
-    "local-m": lambda config: Window(config.half_width),
-    "local-p": lambda config: GaussianWindow(config.half_width, config.released),
-}
-
-
 class LuongState(NamedTuple):
     memory: Memory
     lstm: LSTMState
@@ -78,8 +71,8 @@ class LuongState(NamedTuple):
 class Luong(EncoderDecoder):
     """Stacked LSTMs; the query is the state after the step."""
 
-    # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Trained networks do either
-    # (docs/results.md has both error rates); a row is shown at the word written, and `regard align --choose` measures.
+    # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Trained models align either
+    # way (docs/results.md has both error rates): a row is shown at the word written; `regard align --choose` measures.
     looking = Looking(query="current", shift=0, cross=("attention",))
 
     def __init__(self, config: LuongConfig) -> None:
@@ -87,9 +80,9 @@ class Luong(EncoderDecoder):
         n = config.width
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, n)
-        self.encoder = StackedLSTM(n, n, config.layers, config.dropout)
+        self.encoder = StackedLSTM(n, n, config.layers, config.dropout)  # no biases, as in the released code
         self.embed_target = nn.Embedding(config.target_vocabulary, n)
-        self.decoder = StackedLSTM(n, n, config.layers, config.dropout)
+        self.decoder = StackedLSTM(n, n, config.layers, config.dropout)  # no biases, as in the released code
         self.feed = nn.Linear(n, 4 * n, bias=False) if config.feed else None  # columns of W that read h~_{t-1}
         self.decoder.recurrence = "fed" if config.feed else "lstm"  # for `regard.explain`
         if config.window != "global" and config.normaliser != "softmax":
@@ -104,7 +97,7 @@ class Luong(EncoderDecoder):
         self.W_c = nn.Linear(2 * n, n, bias=False)
         self.output = nn.Linear(n, config.target_vocabulary, bias=False)  # W_s
         self.dropout = Dropout(config.dropout)
-        for weights in self.parameters():
+        for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
             nn.init.uniform_(weights, -config.spread, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
@@ -135,21 +128,22 @@ class Luong(EncoderDecoder):
         words = self.embed_target(shift_right(target))  # [B, T, n]
         state = self.start(self.encode(source, lengths))
         if self.feed is not None:
-            seen, _ = recur(self.recurrent_step, self.decoder.project(words), state)  # [B, T, n]
+            attentional, _ = recur(self.recurrent_step, self.decoder.project(words), state)  # [B, T, n]
         else:
             hidden, _ = self.decoder(words, state.lstm)  # [B, T, n]
             steps = torch.arange(target.shape[1], device=target.device).expand_as(target)  # [B, T]
-            seen = self.attend(hidden, state.memory, steps)
-        return self.dropout(seen)
+            attentional = self.attentional_vector(hidden, state.memory, steps)
+        return self.dropout(attentional)
 
-    def recurrent_step(self, word: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
-        """h_t = LSTM(y_{t-1}, h~_{t-1});  h~_t = tanh(W_c [c_t ; h_t]). word [B, 4n]: y_{t-1} in the gates."""
-        input_gates = word if self.feed is None else word + self.feed(self.dropout(state.fed))
+    def recurrent_step(self, input_gates: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
+        """h_t = LSTM(y_{t-1}, h~_{t-1});  h~_t = tanh(W_c [c_t ; h_t]), with y_{t-1} in input_gates [B, 4n]."""
+        if self.feed is not None:
+            input_gates = input_gates + self.feed(self.dropout(state.fed))
         hidden, lstm = self.decoder.step(input_gates, state.lstm)  # [B, n]
-        fed = self.attend(hidden[:, None], state.memory, state.position[:, None]).squeeze(1)  # [B, n]
+        fed = self.attentional_vector(hidden[:, None], state.memory, state.position[:, None]).squeeze(1)  # [B, n]
         return fed, LuongState(state.memory, lstm, fed, state.position + 1)
 
-    def attend(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
+    def attentional_vector(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
         """h~ = tanh(W_c [c ; h]) for hidden [B, T, n] at the given steps [B, T]: [B, T, n]."""
         context = self.attention(hidden, memory, self.centre(hidden, memory, steps)).context  # [B, T, n]
         return torch.tanh(self.W_c(torch.cat([context, hidden.to(context.dtype)], dim=-1)))
@@ -184,6 +178,13 @@ def _words(memory: Memory) -> Tensor:
     return memory.mask.sum(dim=-1)
 
 
+# What the scores become: (scores, mask, and in local attention the centre) -> weights.
+WINDOWS: dict[str, Callable[[LuongConfig], Any]] = {
+    "global": lambda config: NORMALISERS[config.normaliser],
+    "local-m": lambda config: Window(config.half_width),
+    "local-p": lambda config: GaussianWindow(config.half_width, config.released),
+}
+# Where a window is: (hidden, memory, steps) -> its centre [B, T].
 CENTRES: dict[str, Callable[[LuongConfig], Callable[[Tensor, Memory, Tensor], Tensor | None]]] = {
     "global": lambda config: everywhere,
     "local-m": lambda config: partial(same_step, released=config.released),

@@ -4,7 +4,7 @@ What was new: attention that only moves forward. At each step it goes on from th
 each word decides whether to stop; what comes before is never looked at again. At test one word is attended to; training
 takes the expectation over all ways to stop, which has a gradient.
 
-    e_ij = g v^T tanh(W s_{i-1} + V h_j + b) / |v| + r;   p_ij = sigmoid(e_ij + noise)
+    e_ij = g v^T tanh(W s_{i-1} + U h_j + b) / |v| + r   (V in the paper for U);   p_ij = sigmoid(e_ij + noise)
     q_ij = (1 - p_{i,j-1}) q_{i,j-1} + alpha_{i-1,j};     alpha_ij = p_ij q_ij;   alpha_0 is one at the first word
     at test: the first j, from where step i - 1 stopped, with p_ij > 0.5; where there is none, the context is zero
 
@@ -24,7 +24,7 @@ from regard.core.attend import Memory
 from regard.core.normalise import ForwardOnly
 from regard.core.scores import NormedAdditive
 from regard.models import bahdanau
-from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, Sizes, twin_of
+from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, Sizes, rnnsearch_config
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Monotonic(Bahdanau):
     """RNNsearch whose attention moves forward only."""
 
     def __init__(self, config: MonotonicConfig) -> None:
-        twin = twin_of(config)
-        super().__init__(twin, MonotonicDecoder(twin, ForwardOnly(config.noise, config.test == "hard")))
+        rnnsearch = rnnsearch_config(config)
+        super().__init__(rnnsearch, MonotonicDecoder(rnnsearch, ForwardOnly(config.noise, config.test == "hard")))
         self.config = config  # type: ignore[assignment]
         score = self.decoder.attention.score
         assert isinstance(score, NormedAdditive)
-        score.reset(config.offset)
+        score.reset(config.offset)  # again: RNNsearch has drawn or zeroed all of its parameters
 
 
 class MonotonicDecoder(Decoder):
@@ -68,11 +68,11 @@ class MonotonicDecoder(Decoder):
         first = torch.arange(memory.values.shape[1], device=hidden.device) == 0  # [S]
         return MonotonicState(memory, hidden, first.to(hidden.dtype).expand(len(hidden), 1, -1))
 
-    def step(self, word: Tensor, state: MonotonicState) -> tuple[tuple[Tensor, Tensor], MonotonicState]:  # type: ignore[override]
+    def step(self, input_gates: Tensor, state: MonotonicState) -> tuple[tuple[Tensor, Tensor], MonotonicState]:  # type: ignore[override]
         """c_i = att(s_{i-1}, alpha_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i)."""
-        look = self.attention(state.hidden[:, None], state.memory, previous=state.previous)
+        look = self.attention(state.hidden[:, None], state.memory, previous=state.previous)  # never fused: has weights
         context = look.context.squeeze(1)  # [B, 2n]
-        hidden = self.gru(word + self.C(context), state.hidden)
+        hidden = self.gru(input_gates + self.C(context), state.hidden)
         return (hidden, context), MonotonicState(state.memory, hidden, look.weights.to(state.previous.dtype))
 
 

@@ -66,7 +66,7 @@ class PointerConfig:
     )
 
 
-class Read(NamedTuple):
+class Handover(NamedTuple):
     """What the encoder hands to the decoder besides the memory."""
 
     last: Tensor  # [B, 2, 2n], the last hidden and cell states of both directions
@@ -125,9 +125,10 @@ class Pointer(EncoderDecoder):
         forwards, last = self.forwards(x, self.forwards.start(rows), lengths)  # [B, S, n]
         backwards, first = self.backwards(reverse_words(x, lengths), self.backwards.start(rows), lengths)
         states = torch.cat([forwards, reverse_words(backwards, lengths)], dim=-1)  # [B, S, 2n]
-        ends = [torch.cat([*one, *other], dim=-1) for one, other in zip(last, first, strict=True)]  # h and c, [B, 2n]
+        hidden = torch.cat([*last.hidden, *first.hidden], dim=-1)  # [B, 2n]: each LSTM has one layer
+        cell = torch.cat([*last.cell, *first.cell], dim=-1)  # [B, 2n]
         mask = padding_mask(lengths, source.shape[1])  # [B, 1, S]
-        return self.attention.remember(states, mask, Read(torch.stack(ends, dim=1), source))
+        return self.attention.remember(states, mask, Handover(torch.stack([hidden, cell], dim=1), source))
 
     def start(self, memory: Memory) -> PointerState:
         """h_0 and c_0 = ReLU(W [last forward ; last backward] + b); no context and no coverage yet."""
@@ -139,9 +140,10 @@ class Pointer(EncoderDecoder):
         return PointerState(memory, LSTMState((hidden,), (cell,)), context, coverage)
 
     def decode(self, words: Tensor, state: PointerState) -> tuple[Tensor, PointerState]:
-        """words [B, T], the words read -> log P [B, T, V]. Only the recurrence is a loop."""
-        read = self.W_x(self.dropout(self.embed(words)))  # [B, T, m]
-        (x, hidden, cell, context, weights), state = recur(self.recurrent_step, read, state)
+        """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns log P [B, T, V]."""
+        embedded = self.W_x(self.dropout(self.embed(words)))  # [B, T, m]
+        # [B, T, m], [B, T, n], [B, T, n], [B, T, 2n], [B, T, S]
+        (x, hidden, cell, context, weights), state = recur(self.recurrent_step, embedded, state)
         units = self.dropout(self.V(torch.cat([hidden, context.to(hidden.dtype)], dim=-1)))  # [B, T, n]
         written = self.V_prime(units)  # [B, T, V]
         wide = torch.promote_types(written.dtype, torch.float32)
@@ -153,13 +155,13 @@ class Pointer(EncoderDecoder):
         mixed = write_and_copy(logprob, p_gen, weights.to(wide), source)  # [B, T, V]
         return mixed.to(written.dtype), state
 
-    def recurrent_step(self, read: Tensor, state: PointerState) -> tuple[tuple[Tensor, ...], PointerState]:
-        """x_t from y_{t-1} and h*_{t-1};  s_t = LSTM(x_t);  h*_t = att(s_t, c_t). read [B, m]: y_{t-1} in x_t."""
-        x = read + self.W_context(state.context)  # [B, m]
+    def recurrent_step(self, embedded: Tensor, state: PointerState) -> tuple[tuple[Tensor, ...], PointerState]:
+        """x_t from y_{t-1} and h*_{t-1};  s_t = LSTM(x_t);  h*_t = att(s_t, c_t). embedded [B, m]: W_x E y_{t-1}."""
+        x = embedded + self.W_context(state.context)  # [B, m]
         hidden, lstm = self.lstm.step(self.lstm.project(x), state.lstm)  # [B, n]
         (cell,) = lstm.cell
         query = torch.cat([cell, hidden], dim=-1)[:, None]  # [B, 1, 2n]
-        look = self.attention(query, state.memory, beside=state.coverage)
+        look = self.attention(query, state.memory, extra=state.coverage)  # never fused: has weights
         context = look.context.squeeze(1).to(state.context.dtype)  # [B, 2n]
         coverage = state.coverage + look.weights.mT.to(state.coverage.dtype)  # [B, S, 1]
         seen = x, hidden, cell, context, look.weights.squeeze(1)
@@ -190,7 +192,7 @@ class Switch(nn.Module):
         super().__init__()
         self.W, self.U, self.w = nn.Linear(4 * width, width), nn.Linear(width, width), nn.Linear(width, 1)
 
-    def forward(self, x: Tensor, state: Tensor, context: Tensor) -> Tensor:
+    def forward(self, x: Tensor, state: Tensor, context: Tensor) -> Tensor:  # x is what Generate reads
         lower = torch.tanh(self.W(torch.cat([state, context.to(state.dtype)], dim=-1)))  # [B, T, n]
         return torch.sigmoid(self.w(lower + torch.tanh(self.U(lower))))
 

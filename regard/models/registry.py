@@ -175,7 +175,7 @@ def preset(name: str, size: str = "paper") -> Any:
 
 
 def build(name: str, config: Any) -> nn.Module:
-    """A fresh model from its name and settings; settings that cannot be are refused."""
+    """A fresh model from its name and settings; raises ConfigError for invalid settings."""
     found = entry(name)
     if not isinstance(config, found.config):
         raise ConfigError(

@@ -4,9 +4,11 @@ What was new: no recurrence at all. Every layer attends to the layer below with 
 positions of a sentence are computed together and any two words are one step apart.
 
     Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V                                                 (eq. 1)
+    MHA(Q, K, V) = [head_1 ; ... ; head_H] W^O;  head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)        (section 3.2.2)
+    FFN(x) = max(0, x W_1 + b_1) W_2 + b_2                                                            (eq. 2)
     encoder layer:  x = LN(x + MHA(x, x, x));  x = LN(x + FFN(x))                                     (section 3.1)
     decoder layer:  x = LN(x + masked MHA(x, x, x));  x = LN(x + MHA(x, h, h));  x = LN(x + FFN(x))
-    input:   sqrt(D) E[token] + PE(position);  output: softmax(x E^T) with the same E                 (section 3.4)
+    input:   sqrt(D) E[token] + PE(position);  output: softmax(x E^T) with the same E                 (section 3.4-5)
 
 The default is the published post-norm model. The released code of later years is another model (pre-norm, other
 positions, other warm-up); `norm`, `positions` and `tied` name such differences. `bias`, `activation` and `decoder` are
@@ -97,8 +99,8 @@ class TransformerConfig:
 
 
 class TransformerState(NamedTuple):
-    memory: tuple[Memory, ...]  # of each decoder layer: keys and values of the source, [B, H, S, D/H]
-    past: tuple[Past | Carry, ...]  # of each decoder layer: keys and values of the words so far, [B, H, t, D/H]
+    memory: tuple[Memory, ...]  # of each decoder layer: keys and values of the source, [B, key_heads, S, D/H]
+    past: tuple[Past | Carry, ...]  # of each decoder layer: keys and values of the words so far, [B, key_heads, t, D/H]
     position: Tensor  # [B], words so far; the same for every row
 
 
@@ -131,11 +133,12 @@ class Transformer(EncoderDecoder):
         config, normalise = self.config, NORMALISERS[self.config.normaliser]
         compare = partial(COMPARISONS[config.score], config.width // config.heads)
         by_distance = DISTANCE_SCORES.get(config.positions)
-        own = Attention(by_distance(config) if by_distance else compare(), Causal(normalise) if decodes else normalise)
+        score = by_distance(config) if by_distance else compare()
+        self_attend = Attention(score, Causal(normalise) if decodes else normalise)
         sizes = Heads(config.width, config.heads, config.key_heads if decodes else 0, config.gain, config.bias)
         to_self = RelativeSelfAttention if config.positions == "relative" else SelfAttention
         return TransformerLayer(
-            SSRU(config.width) if decodes and config.decoder == "ssru" else to_self(sizes, own),
+            SSRU(config.width) if decodes and config.decoder == "ssru" else to_self(sizes, self_attend),
             CrossAttention(sizes, Attention(compare(), normalise)) if decodes else None,
             FEED_FORWARDS[config.activation](config.width, config.inner, config.gain),
             join=partial(JOINS[config.norm], config.width, config.dropout, config.layer_norm),
@@ -146,7 +149,7 @@ class Transformer(EncoderDecoder):
         check_batch(source, lengths)
         mask = None if known_full(lengths, source.shape[1]) else padding_mask(lengths, source.shape[1])  # [B, 1, S]
         positions = torch.arange(source.shape[1], device=source.device)
-        return self.read(source, positions, mask)
+        return self.run_encoder(source, positions, mask)
 
     def start(self, memory: Memory) -> TransformerState:
         """Nothing written yet. The keys and values of the source are computed once."""
@@ -156,7 +159,7 @@ class Transformer(EncoderDecoder):
 
     def step(self, token: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """token [B] -> logits [B, V]."""
-        x, places = self.receive(self.embed_target, token[:, None], state.position[:1])  # [B, 1, D]
+        x, places = self.embed_tokens(self.embed_target, token[:, None], state.position[:1])  # [B, 1, D]
         pasts = []
         for layer, seen, past in zip(self.decoder, state.memory, state.past, strict=True):
             x, past = layer(x, past, source=seen, places=places)
@@ -168,19 +171,21 @@ class Transformer(EncoderDecoder):
         """What the output layer reads for target [B, T]: [B, T, D], all steps at once under the causal mask."""
         check_target(target, source)
         memory = self.encode(source, lengths)
-        return self.write(shift_right(target), torch.arange(target.shape[1], device=target.device), memory)
+        return self.run_decoder(shift_right(target), torch.arange(target.shape[1], device=target.device), memory)
 
     # --- the two stacks
 
-    def read(self, source: Tensor, positions: Tensor, mask: Tensor | None, blocks: Blocks | None = None) -> Memory:
+    def run_encoder(
+        self, source: Tensor, positions: Tensor, mask: Tensor | None, blocks: Blocks | None = None
+    ) -> Memory:
         """The encoder: source [B, S] at positions [S], mask [B, 1, S] -> states [B, S, D]."""
-        x, places = self.receive(self.embed, source, positions)  # [B, S, D]
+        x, places = self.embed_tokens(self.embed, source, positions)  # [B, S, D]
         for layer in self.encoder:
             x, _ = layer(x, mask=heads_mask(mask), places=places._replace(blocks=blocks))
         x = self.encoder_norm(x)
         return Memory(x, x, mask)
 
-    def write(
+    def run_decoder(
         self,
         words: Tensor,
         positions: Tensor,
@@ -189,13 +194,13 @@ class Transformer(EncoderDecoder):
         source_blocks: Blocks | None = None,
     ) -> Tensor:
         """The decoder: words [B, T], each the one before what is predicted, at positions [T] -> [B, T, D]."""
-        x, places = self.receive(self.embed_target, words, positions)  # [B, T, D]
+        x, places = self.embed_tokens(self.embed_target, words, positions)  # [B, T, D]
         places = places._replace(blocks=blocks, source_blocks=source_blocks)
         for layer in self.decoder:
             x, _ = layer(x, source=self.remember(layer, memory), places=places)
         return self.decoder_norm(x)
 
-    def receive(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
+    def embed_tokens(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
         """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and what the layers need."""
         x, places = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
         return self.dropout(x), places
@@ -225,9 +230,9 @@ class Transformer(EncoderDecoder):
         slots [B, S] and queries [B, T] are the places of each sentence's words in source and words: all of them, each
         once (see `Blocks`).
         """
-        memory = self.read(source, word_numbers(slots, source.shape[1]), None, Blocks(slots, slots))
+        memory = self.run_encoder(source, word_numbers(slots, source.shape[1]), None, Blocks(slots, slots))
         numbers = word_numbers(queries, words.shape[1])  # [M]
-        return self.write(words, numbers, memory, Blocks(queries, queries), Blocks(queries, slots))
+        return self.run_decoder(words, numbers, memory, Blocks(queries, queries), Blocks(queries, slots))
 
 
 def check(config: TransformerConfig) -> None:

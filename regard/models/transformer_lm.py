@@ -1,7 +1,7 @@
 """Liu et al., "Generating Wikipedia by summarizing long sequences" (ICLR 2018): the Transformer's decoder by itself.
 
-What was new: Vaswani's decoder without the encoder is a language model. It represents what is used today, beside
-the recurrent models with attention: every layer attends to all words so far, with several heads.
+What was new: Vaswani's decoder without the encoder is a language model. It stands for today's language models,
+for comparison with the recurrent ones: every layer attends to all words so far, with several heads.
 
     x = LN(x + masked MHA(x, x, x));  x = LN(x + FFN(x))                        or with the norm before each part
     input: sqrt(D) E[token] + PE(position);  output: softmax(x E^T) with the same E
@@ -89,7 +89,7 @@ class TransformerLanguageModel(TextModel):
 
     def step(self, token: Tensor, state: TransformerLanguageState) -> tuple[Tensor, TransformerLanguageState]:
         """token [B] -> logits [B, V]."""
-        x = self.receive(token[:, None], state.position[:1])  # [B, 1, D]
+        x = self.embed_tokens(token[:, None], state.position[:1])  # [B, 1, D]
         pasts = []
         for layer, past in zip(self.layers, state.past, strict=True):
             x, past = layer(x, past)
@@ -99,12 +99,12 @@ class TransformerLanguageModel(TextModel):
     def hidden(self, target: Tensor) -> Tensor:
         """What the output layer reads for target [B, T]: [B, T, D], all steps at once under the causal mask."""
         check_target(target)
-        x = self.receive(shift_right(target), torch.arange(target.shape[1], device=target.device))  # [B, T, D]
+        x = self.embed_tokens(shift_right(target), torch.arange(target.shape[1], device=target.device))  # [B, T, D]
         for layer in self.layers:
             x, _ = layer(x)
         return self.norm(x)
 
-    def receive(self, tokens: Tensor, positions: Tensor) -> Tensor:
+    def embed_tokens(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D]."""
         x = self.embed(tokens) * math.sqrt(self.config.width)
         return self.dropout(x + sinusoid(positions, self.config.width).to(x.dtype))

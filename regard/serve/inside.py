@@ -34,7 +34,7 @@ class AttentionCall(NamedTuple):
     memory: Memory
     centre: Tensor | None  # [1, T]
     look: Look
-    beside: Tensor | None = None  # what the score reads besides query and keys
+    extra: Tensor | None = None  # what the score reads besides query and keys
 
 
 @torch.inference_mode()
@@ -47,7 +47,7 @@ def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tupl
     calls: list[AttentionCall] = []
 
     def keep(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
-        calls.append(AttentionCall(*arguments(args, named), look, named.get("beside")))
+        calls.append(AttentionCall(*arguments(args, named), look, named.get("extra")))
 
     with modules[chosen].register_forward_hook(keep, with_kwargs=True):
         return chosen, calls, run()
@@ -62,8 +62,8 @@ def explain(module: Attention, calls: list[AttentionCall], t: int, head: int) ->
         raise ConfigError(f"There is no head {head}: this attention has heads 0 to {heads - 1}.")
     query = _head(call.query, head)[row]  # [D]
     keys, values = _head(call.memory.keys, head), _head(call.memory.values, head)  # [S, D], [S, Dv]
-    if isinstance(module.score, formulas.Covered) and call.beside is not None:
-        keys = module.score.cover(keys, call.beside[0])
+    if isinstance(module.score, formulas.Covered) and call.extra is not None:
+        keys = module.score.cover(keys, call.extra[0])
     assert call.look.scores is not None
     assert call.look.weights is not None
     scores, weights = _head(call.look.scores, head)[row], _head(call.look.weights, head)[row]  # [S]
