@@ -279,3 +279,8 @@ def test_a_wheel_holds_the_models(home: Path, tmp_path: Path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "regard/shipped/en-fr-transformer/weights.safetensors" in names
     assert json.loads(zipfile.ZipFile(wheel).read("regard/shipped/en-fr-transformer/manifest.json"))["expects"]
+
+
+def test_a_blank_at_the_end_of_a_prefix_is_no_piece():
+    translator = regard.load("en-fr", device="cpu")
+    assert translator.prefix_ids("La gare ") == translator.prefix_ids("La gare") != []

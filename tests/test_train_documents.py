@@ -23,6 +23,7 @@ from regard.models.lstm_lm import LSTMLanguageModel
 from regard.symbols import PAD
 from regard.training.distributed import Ranks
 from regard.training.documents import Documents, read_vectors
+from regard.training.events import Stepped
 from regard.training.language import Language
 from regard.training.loop import Loop
 from regard.training.settings import TrainConfig
@@ -65,6 +66,15 @@ def test_the_loss_of_documents_is_the_cross_entropy_of_their_classes(reviews: Da
     expected = F.cross_entropy(model(batch.words, batch.lengths, batch.counts), batch.labels, reduction="sum")
     assert loss.total.item() == pytest.approx(expected.item())
     assert task.count(batch) == (len(batch.words), 3)
+
+
+def test_the_loss_that_is_shown_is_that_of_a_document_as_in_validation(reviews: Data, tmp_path: Path):
+    shown: list[float] = []
+    (tmp_path / "config.toml").write_text("", encoding="utf-8")
+    task, model = Documents(reviews, replace(TRAIN, steps=1), DecodeConfig(), tmp_path), classifier(reviews)
+    before = task.validate(model).metrics["loss"]
+    Loop(task, model, Ranks(CPU), lambda event: shown.append(event.loss) if isinstance(event, Stepped) else None).run()
+    assert shown[0] == pytest.approx(before, rel=0.3)
 
 
 def test_r_drop_of_documents_is_the_formula_of_two_passes_with_different_dropout(reviews: Data, tmp_path: Path):

@@ -137,7 +137,7 @@ def by_the_clock(minutes: float, seen: float, where: torch.device) -> tuple[dict
 def check(data: Mapping[str, Any], minutes: float) -> CorpusSize:
     """The size of the corpus that `data` names; minutes that are no time are refused."""
     if not 0 < minutes < 1e6:
-        raise ConfigError(f"--minutes is the time that training may take, above 0; got {minutes}.")
+        raise ConfigError(f"--minutes is the time that training may take, above 0 and below a million; got {minutes}.")
     if not any(data.get(name) for name in ("source", "tsv", "tmx", "corpus")):
         raise ConfigError(
             "There is nothing to train on; pass --source and --target, --tmx, or a built-in corpus with --corpus (see "

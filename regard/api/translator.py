@@ -327,9 +327,12 @@ class Translator(Trained):
         return perplexity(total, max(1, sum(len(written) for _, written in pairs)))
 
     def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:
-        """The ids of a translation or a prefix of one, given as text or as ids, without END."""
+        """The ids of a translation or a prefix of one, given as text or as ids, without END.
+
+        A blank at the end of a text would be a piece, after which few words can follow.
+        """
         if isinstance(prefix, str):
-            return self.target_vocabulary.encode(clean(prefix)).ids
+            return self.target_vocabulary.encode(clean(prefix).rstrip()).ids
         try:
             ids = [operator.index(index) for index in prefix]
         except TypeError:

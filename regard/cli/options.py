@@ -7,7 +7,7 @@ import difflib
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -80,13 +80,27 @@ def known_options(context: Any) -> Iterator[None]:
             one.lstrip("-"): one for param in context.command.params for one in (*param.opts, *param.secondary_opts)
         }
         close = difflib.get_close_matches(name.lstrip("-"), known, n=1)
-        hint = f" Did you mean {known[close[0]]}?" if close else ""
-        if not name.startswith("--") and not name[1:2].isalpha():  # a number, or a dash and a blank
-            hint += " A text that begins with - comes after --."
+        hint = f" Did you mean {known[close[0]]}?" if close else _as_setting(name.lstrip("-"), context.command.params)
+        if not name.startswith("--"):
+            hint += " Options begin with two dashes; a text that begins with a dash comes after --."
         command = context.command_path.replace("python -m regard", "regard")
         raise ConfigError(
             f"There is no option {brief(name)!r} of {command}.{hint} For all options: {command} --help."
         ) from None
+
+
+def _as_setting(option: str, parameters: Iterable[Any]) -> str:
+    """A hint where an option that does not exist is a setting that the command takes."""
+    from regard.data.settings import DataConfig
+    from regard.decode.settings import DecodeConfig
+    from regard.training.settings import TrainConfig
+
+    name = option.partition("=")[0].replace("-", "_").rpartition(".")[2]
+    takes = " ".join(str(one.metavar) for one in parameters)  # as in [decode.key=value ...]
+    for section, settings in (("train", TrainConfig), ("data", DataConfig), ("decode", DecodeConfig)):
+        if re.search(rf"\b(section|{section})\.key=value", takes) and name in (one.name for one in fields(settings)):
+            return f" It is a setting: {section}.{name}=VALUE."
+    return ""
 
 
 def _by_options(sentence: str, context: Any) -> str:

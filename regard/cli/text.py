@@ -129,7 +129,8 @@ def is_text(argument: str) -> bool:
 def check_settings(arguments: Iterable[str]) -> None:
     """Refuse an argument that is no setting."""
     for stray in (one for one in arguments if not is_setting(one)):
-        raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.")
+        files = " Files are given by options, such as --source and --target." if os.path.exists(stray) else ""
+        raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.{files}")
 
 
 def check_out(path: Path | None, *inputs: str | Path | None) -> None:

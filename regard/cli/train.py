@@ -67,7 +67,7 @@ def train(
     model: Annotated[str | None, Option(help="Model; see `regard models`.")] = None,
     preset: Annotated[str | None, Option(help="Size: tiny, small, paper, ...")] = None,
     out: Annotated[Path | None, Option(help="Run folder.")] = None,
-    minutes: Annotated[float | None, Option(help="Time limit, 0 for none; chooses what you do not give.")] = None,
+    minutes: Annotated[float | None, Option(help="Time limit; chooses what you do not give.")] = None,
     start_from: Annotated[str | None, Option(help="Run or model (such as en-fr) whose weights to start from.")] = None,
     ranks: Ranks,
 ) -> None:

@@ -63,6 +63,7 @@ class Documents(Task):
 
     recurs = False
     on_host = ("lengths", "counts")  # the model groups its rows by them
+    each = "sentences"  # a document has one class
 
     def ready(self, model: nn.Module) -> None:
         """Start from the word vectors that the settings name; a word without one keeps its random vector."""

@@ -26,8 +26,10 @@ HOMES = (PACKAGE / "shipped", PACKAGE.parent / "models")
 def find_run(run: str | Path) -> Path:
     """The folder of a run: the folder of this name where there is one, else the model that ships under this name."""
     path, name = Path(run), Path(run).as_posix()
-    if os.path.exists(path):  # Path.exists raises for a name that is too long, such as a sentence
+    if os.path.isdir(path):  # Path.is_dir raises for a name that is too long, such as a sentence
         return path
+    if os.path.exists(path):
+        raise RunError(f"{path} is a file; name the folder of a run, or a model such as en-fr.")
     if name in FOLDERS:
         folder = shipped_folder(name)
         if folder is None:

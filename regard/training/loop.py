@@ -295,7 +295,8 @@ class Loop:
         self.recent.append((tokens, seconds))
         speed = sum(some for some, _ in self.recent) / sum(took for _, took in self.recent)
         left = self.clock.left(self.cursor.seconds, made.step, self.total)
-        measured = numbers.loss / tokens, made.rate, speed, left
+        loss = numbers.loss / max(1.0, getattr(numbers, self.task.each))
+        measured = loss, made.rate, speed, left
         self.emit(events.Stepped(made.step, self.total, made.epoch, *measured))
 
     def skip(self, made: Made, reason: str) -> None:

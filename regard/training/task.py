@@ -33,6 +33,7 @@ class Task:
     recurs = True  # whether batches can be padded to shapes that recur, so that updates can be captured on a GPU
     on_host: tuple[str, ...] = ()  # parts of a batch that the model reads on the host, so that it need not wait
     sums = 0  # numbers in `Loss.sums`
+    each = "tokens"  # what a shown loss is divided by, here and in validation: "tokens" or "sentences"
     alone = False  # whether it is trained by one process only
 
     def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
