@@ -527,7 +527,7 @@ def test_regard_heads_ranks_them_and_says_what_they_are_worth(tmp_path):
     assert entropies == sorted(entropies)
     assert "aer" not in report["heads"][0]
     code, out, _ = regard_command(tmp_path, "heads", run, *files, "--gold", tmp_path / "gold")
-    assert out.endswith("entropy in nats, aer as a fraction\n")
+    assert out.endswith("entropy in nats, aer as a fraction, with shift 0 (regard align --choose tries both)\n")
     assert regard_command(tmp_path, "heads", run, *files)[1].endswith("entropy in nats\n")
     table = [line.split() for line in out.split("\n") if "cross" in line]
     assert len(table) == 4, "those over the source alone have an error rate"

@@ -338,7 +338,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(RunError, match="holds no finished model and no checkpoint"):
         regard.load(tmp_path)
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    with pytest.raises(RunError, match="There is no run folder"):
+    with pytest.raises(RunError, match="file is a file; name the folder of a run"):
         regard.load(tmp_path / "file")
     with pytest.raises((RunError, DataError)):
         regard.load([])

@@ -68,7 +68,7 @@ def heads(
 
 def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
     rows = [{"module": row.name, "layer": row.layer, "head": row.head, **row.values} for row in found.ranked(ranked)]
-    rates = ", aer as a fraction, with shift 0 (regard align also tries shift 1)" if "aer" in found.measures else ""
+    rates = ", aer as a fraction, with shift 0 (regard align --choose tries both)" if "aer" in found.measures else ""
     said = f"means over {counted(found.sentences, 'sentence')}, sorted by {ranked}; entropy in nats{rates}"
     data = {"sentences": found.sentences, "by": ranked, "heads": rows}
     put_result(f"{found.to_text(ranked)}\n{said}", data, as_json)
