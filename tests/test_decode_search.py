@@ -121,6 +121,11 @@ def test_neighbours_and_padding_change_nothing(config: DecodeConfig) -> None:
                 assert [h.score for h in hypotheses] == pytest.approx([h.score for h in alone[row]], abs=1e-5)
 
 
+def test_a_translation_has_room_for_one_token_at_least() -> None:
+    assert longest([2, 5], with_(GREEDY, max_ratio=0.0, max_extra=0)).tolist() == [1, 1]
+    assert longest([2, 5], with_(GREEDY, max_ratio=1.5, max_extra=2)).tolist() == [4, 8]
+
+
 @pytest.mark.parametrize("config", METHODS)
 def test_a_model_that_never_ends_is_cut_at_its_longest(config: DecodeConfig) -> None:
     texts = sentences(6)
