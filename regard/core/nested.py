@@ -43,9 +43,5 @@ def on_host(part: Any) -> Any:
     torch.cuda.current_stream(here[0].device).synchronize()
     pieces = packed.split([len(piece) for piece in bytes_of])
     found = dict(zip(order, pieces, strict=True))
-    numbers = iter(range(len(here)))
-
-    def place(tensor: Tensor) -> Tensor:
-        return found[next(numbers)].view(tensor.dtype).view(tensor.shape)
-
-    return map_nested(part, place)
+    in_order = iter(found[number] for number in range(len(here)))
+    return map_nested(part, lambda tensor: next(in_order).view(tensor.dtype).view(tensor.shape))

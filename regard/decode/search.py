@@ -34,7 +34,7 @@ def decode(
     weigh: Weigh | None = None,
     demands: Demands = NOTHING,
 ) -> list[list[Hypothesis]]:
-    """Translate `source` [B, S] with `lengths` [B], on the host or on its device: the best hypotheses of each row.
+    """Translate `source` [B, S] with `lengths` [B], on any device: the best hypotheses of each row, the best first.
 
     `weigh` gives the attention weights of hypotheses, for the coverage penalty. The sentences of an observed step
     number the rows that hold words. A source of END alone gives the empty sentence.
@@ -49,8 +49,7 @@ def decode(
         raise DataError(f"Expected one prefix for each sentence, {len(source)} in all; got {len(demands.prefixes)}.")
     empty = [[Hypothesis([], 0.0, 0.0, "end", [0.0])] for _ in range(len(source))]
     end = 1 if source.dim() == 2 else 0  # a sentence ends with END, a picture has no such cell
-    # What the host knows before the model reads it need not wait for afterwards.
-    known = lengths.tolist()
+    known = lengths.tolist()  # before the model reads: afterwards this would wait for the encoder
     chosen = [row for row, length in enumerate(known) if length > end]  # those that hold something to read
     if not chosen:
         return empty
