@@ -74,6 +74,7 @@ class BeamState(NamedTuple):
     row: Tensor  # [A] of the batch
     limit: Tensor  # [A] longest length, END counted
     bound: Tensor  # [A] lp(limit): no score to come exceeds total / bound
+    penalties: Tensor  # [A, T + 1] lp of 1 to T + 1 tokens
     length: Tensor  # [A] tokens written so far
     done: Tensor  # [A]
     broken: Tensor  # [A] done because no token had a probability
@@ -138,10 +139,12 @@ def begin(limits: Tensor, T: int, device: torch.device, config: DecodeConfig, de
         return torch.full((A, *shape), value, dtype=dtype, device=limits.device)
 
     never = full(NEVER, K, dtype=torch.float64)
+    lengths = torch.arange(1, T + 2, dtype=torch.float64, device=limits.device)  # [T + 1]
     return BeamState(
         row=torch.arange(A, device=limits.device),
         limit=limits,
         bound=length_penalty(limits.double(), config.length_penalty, config.length_offset),
+        penalties=length_penalty(lengths, config.length_penalty, config.length_offset).expand(A, -1),
         length=full(0),
         done=full(0, dtype=torch.bool),
         broken=full(0, dtype=torch.bool),
@@ -162,7 +165,7 @@ def advance(
 ) -> Advanced[BeamState]:
     """One token more for every sentence, given logits [A * k, V]; and the rows that the beams come from, [A * K]."""
     each, token = continuations(beam, logits, config)
-    penalty = length_penalty((beam.length + 1).double(), config.length_penalty, config.length_offset)  # [A]
+    penalty = beam.penalties.gather(1, beam.length[:, None]).squeeze(1)  # [A]
     if observe is None and beam.written is None and beam.wanted is None:
         return select(each, token, beam, penalty, config.beam, config.nbest, config.patient)
     candidates = expand(beam, each, token, config.beam)

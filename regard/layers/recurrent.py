@@ -33,6 +33,12 @@ class GateInputs(nn.Module):
         gates = self.W(x)
         return gates + F.pad(self.b, (2 * len(self.b), 0)).to(gates.dtype)
 
+    def as_linear(self) -> nn.Linear:
+        """The same map with one bias for all gates, zero where they have none."""
+        linear = nn.Linear(self.W.in_features, self.W.out_features, device="meta")
+        linear.weight, linear.bias = self.W.weight, nn.Parameter(F.pad(self.b.detach(), (2 * len(self.b), 0)))
+        return linear
+
 
 class Matrices(nn.Module):
     """A linear map without bias for each direction: x [directions, B, n] -> [directions, B, m]."""
@@ -108,7 +114,7 @@ class GRUEncoder(nn.Module):
             return state, state
 
         both_ways = torch.stack([one.flip(1) if k else one for k, one in enumerate(gates)])  # [directions, B, S, 3n]
-        start = x.new_zeros(len(gates), len(x), n, dtype=self.inputs[0].b.dtype)  # type: ignore[arg-type]
+        start = x.new_zeros(len(gates), len(x), n, dtype=self.cell.U.weight.dtype)  # type: ignore[arg-type]
         states, last = recur(step, both_ways.transpose(1, 2), start)  # [directions, S, B, n]
         forward_and_back = [read.flip(0) if k else read for k, read in enumerate(states)]  # [S, B, n] each
         return torch.cat(forward_and_back, dim=-1).transpose(0, 1), torch.cat([*last], dim=-1)

@@ -78,9 +78,14 @@ def rnnsearch_config(config: Any) -> BahdanauConfig:
 
 class BahdanauState(NamedTuple):
     memory: Memory
-    hidden: Tensor  # [B, n], s_{i-1}; in the released code d_{i-2}
-    context: Tensor  # [B, Dv], c_{i-1}, for the released code alone; Dv = 2n, but n in RNNencdec
-    first: Tensor  # [B, 1], True before the first word, for the released code alone
+    hidden: Tensor  # [B, n], s_{i-1}
+
+
+class ReleasedState(NamedTuple):
+    memory: Memory
+    hidden: Tensor  # [B, n], d_{i-2}
+    context: Tensor  # [B, 2n], c_{i-1}
+    first: Tensor  # [B, 1], True before the first word
 
 
 class Bahdanau(EncoderDecoder):
@@ -141,8 +146,7 @@ class Decoder(nn.Module):
     def start(self, memory: Memory) -> BahdanauState:
         assert memory.summary is not None
         hidden = torch.tanh(self.initial(memory.summary)).to(self.initial.weight.dtype)  # [B, n], in full precision
-        context = hidden.new_zeros(len(hidden), memory.values.shape[-1])  # [B, Dv]
-        return BahdanauState(memory, hidden, context, torch.ones_like(hidden[:, :1], dtype=torch.bool))
+        return BahdanauState(memory, hidden)
 
     def step(self, input_gates: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
         """c_i = att(s_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i);  read out s_i and c_i."""
@@ -176,12 +180,19 @@ class ReleasedDecoder(Decoder):
 
     query = "current"
 
-    def step(self, input_gates: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
+    def start(self, memory: Memory) -> ReleasedState:  # type: ignore[override]
+        hidden = super().start(memory).hidden  # [B, n]
+        context = hidden.new_zeros(len(hidden), memory.values.shape[-1])  # [B, 2n]
+        return ReleasedState(memory, hidden, context, torch.ones_like(hidden[:, :1], dtype=torch.bool))
+
+    def step(  # type: ignore[override]
+        self, input_gates: Tensor, state: ReleasedState
+    ) -> tuple[tuple[Tensor, Tensor], ReleasedState]:
         """d_{i-1} = GRU(d_{i-2}, y_{i-1}, c_{i-1}), d_0 = s_0;  c_i = att(d_{i-1});  read out d_{i-1} and c_i."""
         moved = self.gru(input_gates + self.C(state.context), state.hidden)
         hidden = torch.where(state.first, state.hidden, moved)
         context = self.attend(hidden, state.memory).to(state.context.dtype)
-        return (hidden, context), BahdanauState(state.memory, hidden, context, torch.zeros_like(state.first))
+        return (hidden, context), ReleasedState(state.memory, hidden, context, torch.zeros_like(state.first))
 
 
 class ConditionalDecoder(Decoder):
@@ -243,7 +254,7 @@ class Readout(nn.Module):
 
 def maxout(x: Tensor) -> Tensor:
     """The larger of each adjacent pair: [..., 2l] -> [..., l]."""
-    return x.unflatten(-1, (-1, 2)).amax(dim=-1)
+    return torch.maximum(x[..., 0::2], x[..., 1::2])
 
 
 @torch.no_grad()
