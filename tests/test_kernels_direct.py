@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from regard.kernels.direct import direct
+from regard.kernels.direct import direct, for_steps
+from regard.layers.recurrent import GateInputs
 
 
 def test_a_direct_copy_computes_the_same_and_runs_hooks():
@@ -20,3 +21,16 @@ def test_a_direct_copy_computes_the_same_and_runs_hooks():
     assert len(seen) == 1
     swapped = direct(model, lambda part: nn.Identity() if isinstance(part, nn.LayerNorm) else part)
     assert torch.equal(swapped["norm"](x), x)
+
+
+def test_gate_inputs_are_one_linear_layer_in_a_search_unless_hooks_observe_them():
+    model, seen = nn.ModuleDict({"gates": GateInputs(3, 4)}).eval(), []
+    nn.init.normal_(model["gates"].b)
+    x = torch.randn(2, 3)
+    with torch.inference_mode():
+        low = for_steps(model)
+        assert not isinstance(low["gates"], GateInputs)
+        assert torch.allclose(low["gates"](x), model["gates"](x), atol=1e-6)
+        model["gates"].W.register_forward_hook(lambda *call: seen.append(call))
+        for_steps(model)["gates"](x)
+    assert len(seen) == 1
