@@ -34,7 +34,7 @@ async def translate(call: Call) -> Response:
     terms = call.state.glossaries.terms(
         call.client, call.fields.text("glossary_id", ""), source, call.fields.text("target_lang")
     )
-    found = await translate_all(call, [worker for worker, _ in choices], layouts, 1, terms)
+    found = await translate_all(call, [worker for worker, _ in choices], layouts, terms=terms)
 
     def build() -> dict[str, Any]:
         return {

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from regard.data.formats.place import place_tags
-from regard.data.formats.segment import Part, Segment, Sentence, Sentences
+from regard.data.formats.segment import Link, Part, Segment, Sentence, Sentences
 from regard.serve.limits import RefusedError
 from regard.serve.queue import Written
 
@@ -32,10 +32,10 @@ class Layout:
         each = iter(place_tags(*pair) for pair in zip(self._segments, joined, strict=True))
         return "".join(part if isinstance(part, str) else part.wrap(next(each)) for part in self._parts)
 
-    def places(self, results: Sequence[Written]) -> list[int]:
-        """The code points at which the translations begin in what is written of a plain text."""
-        joined = self._found.join(Sentence(one.text) for one in results)
-        return [start for one in joined for _, (start, _) in one.sentences]
+    def links(self, results: Sequence[Written]) -> list[Link]:
+        """Which words of a plain text and of what is written belong together by attention; none of other texts."""
+        joined = self._found.join(Sentence(one.text, one.links) for one in results) if self.plain else []
+        return [link for one in joined for link in one.links if link.weight]
 
 
 def plain(text: str, line: int = 500, most: int = 1 << 20) -> Layout:

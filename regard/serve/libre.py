@@ -40,14 +40,8 @@ async def translate(call: Call) -> Response:
         if isinstance(q, list) or not layouts[0].plain or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
         return await stream(call, choices[0][0], layouts[0])
-    workers = [worker for worker, _ in choices]
-    found = await translate_all(call, workers, layouts, nbest)
-    aligned = []
-    if call.fields.flag("alignment"):
-        aligned = [
-            await links(call, worker, layout, results) if layout.plain else []
-            for worker, (layout, results) in zip(workers, found, strict=True)
-        ]
+    aligned = call.fields.flag("alignment")
+    found = await translate_all(call, [worker for worker, _ in choices], layouts, nbest, aligned=aligned)
 
     def build() -> dict[str, Any]:
         each: dict[str, list[Any]] = {"translatedText": [layout.write(results) for layout, results in found]}
@@ -57,8 +51,8 @@ async def translate(call: Call) -> Response:
             ]
         if nbest > 1:
             each["alternatives"] = [other(layout, results) for layout, results in found]
-        if call.fields.flag("alignment"):
-            each["alignment"] = aligned
+        if aligned:
+            each["alignment"] = [[link._asdict() for link in layout.links(results)] for layout, results in found]
         notes = [notes_of(layout, results) for layout, results in found]
         if any(notes):
             each["notes"] = notes
@@ -123,15 +117,23 @@ async def lay_out(call: Call, texts: list[str], read: Callable[[str], Iterable[P
 
 
 async def translate_all(
-    call: Call, workers: list[Worker], layouts: list[Layout], nbest: int, terms: tuple[tuple[str, str], ...] = ()
+    call: Call,
+    workers: list[Worker],
+    layouts: list[Layout],
+    nbest: int = 1,
+    terms: tuple[tuple[str, str], ...] = (),
+    aligned: bool = False,
 ) -> list[tuple[Layout, list[Written]]]:
-    """The translations of every layout's sentences; those of one model are handed over together."""
+    """The translations of every layout's sentences, linked where they are to be `aligned` or have tags to place.
+
+    Those of one model are handed over together.
+    """
     results: list[list[Written]] = [[] for _ in layouts]
     for worker in dict.fromkeys(workers):
         mine = [number for number, one in enumerate(workers) if one is worker]
         sentences = [sentence for number in mine for sentence in layouts[number].sentences]
         beam = max(worker.about["beam"], nbest) if nbest > 1 else None
-        options = Options(beam, nbest, any(layouts[number].tagged for number in mine), terms)
+        options = Options(beam, nbest, aligned or any(layouts[number].tagged for number in mine), terms)
         found = iter(await call.translate(worker, sentences, options))
         for number in mine:
             results[number] = [next(found) for _ in layouts[number].sentences]
@@ -175,7 +177,7 @@ async def translate_file(call: Call) -> Response:
         if worker is None:
             sample = " ".join(layout.sentences)[:2000]
             ((worker, _),) = await choose(call, [sample], source, target)
-        ((_, results),) = await translate_all(call, [worker], [layout], 1, terms)
+        ((_, results),) = await translate_all(call, [worker], [layout], terms=terms)
         code = worker.about["target"]["code"]
         language = "" if code == languages.UNDETERMINED else code
         written = await aside(len(data), layout.write, results)
@@ -202,21 +204,6 @@ async def download_file(call: Call) -> Response:
     name = re.sub(r"[^A-Za-z0-9._-]", "_", found.name)
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(found.data, media_type="application/octet-stream", headers=headers)
-
-
-async def links(call: Call, worker: Worker, layout: Layout, results: list[Written]) -> list[dict[str, Any]]:
-    """For every word of the translation the source word with the largest weight, as code points of the two texts."""
-    found = []
-    places = layout.places(results)
-    for sentence, start, result, place in zip(layout.sentences, layout.starts, results, places, strict=True):
-        if result.text:
-            for link in await call.work(worker, "align", sentence, result.text, admitted=True):
-                moved = {
-                    "source": [at + start for at in link["source"]],
-                    "target": [at + place for at in link["target"]],
-                }
-                found.append({**link, **moved})
-    return found
 
 
 async def stream(call: Call, worker: Worker, layout: Layout) -> StreamingResponse:
