@@ -18,6 +18,7 @@ from serve_parts import serving
 from test_serve_life import request, total, waiting, without_room
 
 from regard.errors import RunError
+from regard.serve.access import Access
 from regard.serve.app import FOLDERS
 from regard.serve.process import Server, serve
 from regard.serve.protocol import Listener, Protocol
@@ -114,7 +115,7 @@ def test_a_port_in_use_is_refused_in_one_sentence() -> None:
     with pytest.raises(
         RunError, match=r"^The server cannot listen there: [^\[]*; choose another --host or --port than"
     ):
-        serve([FOLDERS[0]], host="192.0.2.1", token="12345678")
+        serve([FOLDERS[0]], access=Access("192.0.2.1"))
 
 
 class Full(socket.socket):
