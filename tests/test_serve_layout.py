@@ -48,12 +48,10 @@ def test_what_is_never_closed_is_kept(text: str) -> None:
     assert again(marked(text)) == text
 
 
-def test_starts_and_links_are_code_points() -> None:
+def test_spans_and_links_are_code_points() -> None:
     text = " ba da\nfo. " + "lu me. " * 5
     layout = plain(text, 20)
-    assert [text[start:].startswith(one) for start, one in zip(layout.starts, layout.sentences, strict=True)] == [
-        True
-    ] * len(layout.sentences)
+    assert [text[slice(*span)] for span in layout.spans] == layout.sentences
     longer = [Written(f"{one}!", links=(Link((0, 2), (0, 2), 0.5), Link((0, 1), (0, 1)))) for one in layout.sentences]
     joined, links = layout.write(longer), layout.links(longer)
     assert len(links) == len(longer), "one without a weight is not by attention"

@@ -452,8 +452,9 @@ def test_limits_are_changed_by_name() -> None:
     assert (changed.seconds, changed.queue, changed.body) == (1.5, 3, Limits().body)
     for setting, sentence in (
         ("second=1", "Did you mean 'seconds'"),
-        ("queue=x", "must be a number"),
-        ("queue=0", "positive"),
+        ("queue=x", "limit.queue must be a whole number; got 'x'"),
+        ("queue=0", "limit.queue must be above 0"),
+        ("queue", "got 'limit.queue'"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             Limits().changed([setting])

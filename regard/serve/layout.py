@@ -22,8 +22,8 @@ class Layout:
         self.sentences = self._found.texts
         if len(self.sentences) > most:
             raise RefusedError(413, "The texts have too many lines or sentences; send fewer at once.")
-        self.starts = [start for _, (start, _) in self._found.owners]  # code points within their segments
-        self.plain = False  # whether the text is one segment, so that `starts` are those of the text
+        self.spans = [span for _, span in self._found.owners]  # of the sentences within their segments
+        self.plain = False  # whether the text is one segment, so that `spans` are those of the text
         self.tagged = any(one.tags for one in self._segments)
 
     def write(self, results: Sequence[Written]) -> str:

@@ -156,8 +156,8 @@ def other(layout: Layout, results: list[Written]) -> list[str]:
 def notes_of(layout: Layout, results: list[Written]) -> list[dict[str, Any]]:
     """What is not right with the sentences of a text: each with its place in the source, flags, and unseen words."""
     return [
-        {"source": [start, start + len(sentence)], "flags": list(one.flags), "unknown": list(one.unknown)}
-        for start, sentence, one in zip(layout.starts, layout.sentences, results, strict=True)
+        {"source": span, "flags": one.flags, "unknown": one.unknown}
+        for span, one in zip(layout.spans, results, strict=True)
         if one.flags
     ]
 
@@ -227,10 +227,8 @@ async def stream(call: Call, worker: Worker, layout: Layout) -> StreamingRespons
 
 
 async def _events(ticket: Ticket, layout: Layout, parts: "asyncio.Queue[Any]") -> AsyncIterator[str]:
-    spans = [[start, start + len(sentence)] for start, sentence in zip(layout.starts, layout.sentences, strict=True)]
-
     def event(place: int, text: str, **more: Any) -> str:
-        return _event({"sentence": place, "source": spans[place], "translatedText": text, **more})
+        return _event({"sentence": place, "source": layout.spans[place], "translatedText": text, **more})
 
     written: dict[int, Written] = {}  # a process that is replaced begins again
     try:
@@ -238,11 +236,11 @@ async def _events(ticket: Ticket, layout: Layout, parts: "asyncio.Queue[Any]") -
             place, found = part
             if isinstance(found, Written):
                 written[place] = found
-                yield event(place, found.text, done=True, flags=list(found.flags), unknown=list(found.unknown))
+                yield event(place, found.text, done=True, flags=found.flags, unknown=found.unknown)
             else:
                 yield event(place, found)
         ticket.answer.result()
-        yield _event({"translatedText": layout.write([written[place] for place in range(len(spans))])})
+        yield _event({"translatedText": layout.write([written[place] for place in sorted(written)])})
     except RefusedError as refusal:
         yield _event({"error": refusal.sentence})
     except Exception:
