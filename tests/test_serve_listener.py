@@ -165,7 +165,7 @@ def test_connections_are_accepted_again_once_there_are_open_files(logged: list[s
 
 def test_a_second_signal_finds_closed_sockets_and_changes_nothing_unless_it_is_an_interrupt() -> None:
     state: Any = SimpleNamespace(stopping=False)
-    server = Server(uvicorn.Config("none"), Protocol, state, state)
+    server = Server(uvicorn.Config("none"), state, state)
 
     async def go() -> None:
         with socket.create_server(("127.0.0.1", 0)) as one:

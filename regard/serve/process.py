@@ -37,9 +37,8 @@ _LAST = 0.3  # seconds in which requests on accepted connections still get their
 class Server(uvicorn.Server):
     """uvicorn's server; after the first signal it refuses new requests until the accepted ones are answered."""
 
-    def __init__(self, config: uvicorn.Config, protocol: type[Protocol], guard: Guard, state: ServerState) -> None:
+    def __init__(self, config: uvicorn.Config, guard: Guard, state: ServerState) -> None:
         super().__init__(config)
-        self.protocol = protocol
         self.guard, self.state = guard, state
         self.listening = threading.Event()
         self.listeners: list[Listener] = []
@@ -47,7 +46,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
         await super().startup([])  # connections are accepted by our own listeners
-        protocol = partial(self.protocol, self.config, self.server_state, self.lifespan.state)
+        protocol = partial(Protocol, self.guard, {}, self.config, self.server_state, self.lifespan.state)
         self.listeners = [Listener(one, self.guard, protocol, self.server_state) for one in sockets or ()]
         # What is loaded stays; a collector that goes through all of it would hold every request meanwhile.
         gc.collect()
@@ -121,7 +120,7 @@ def serve(
     for name in ("asyncio", "uvicorn.error", "regard.serve"):
         logging.getLogger(name).addFilter(OncePerMinute())
     sys.setswitchinterval(SWITCH)
-    state = ServerState([str(run) for run in runs], limits or Limits(), access, engine)
+    state = ServerState([str(run) for run in runs], _within_open_files(limits or Limits()), access, engine)
     state.unnamed = dict(zip(("source", "target"), languages, strict=True))
     state.suggestions = None if suggestions is None else Path(suggestions)
     try:
@@ -141,25 +140,27 @@ def _check_runs(runs: Sequence[str | Path], languages: tuple[str, str]) -> None:
         check_code(code)
 
 
+def _within_open_files(limits: Limits) -> Limits:
+    """The limits with no more connections than the process may open files."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
+
+
 def _server(state: ServerState) -> Server:
-    """The server of this state, with no more connections than the process may open files."""
-    limits, files = state.limits, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
     guard = build(state)
-    protocol = type("Bounded", (Protocol,), {"limits": bounded, "idle": {}, "guard": guard})
     config = uvicorn.Config(
         guard,
-        http=protocol,
+        http="httptools",
         ws="none",
         loop="uvloop",
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=int(limits.sending) or 1,
+        timeout_keep_alive=int(state.limits.sending) or 1,
         timeout_graceful_shutdown=3,
         lifespan="off",
     )
-    return Server(config, protocol, guard, state)
+    return Server(config, guard, state)
 
 
 def _answer(server: Server, listener: socket.socket, ready: Callable[[], None]) -> None:
