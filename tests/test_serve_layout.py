@@ -6,7 +6,7 @@ import pytest
 
 from regard.data.formats.html import read
 from regard.data.formats.segment import Link
-from regard.serve.layout import Layout, plain
+from regard.serve.layout import Layout, read_plain
 from regard.serve.queue import Written
 
 PIECES = [
@@ -14,6 +14,10 @@ PIECES = [
     "<STYLE>p {}</STYLE>", "<?xml v?>", "<!DOCTYPE html>", "ba da", " lu\n", "\u00a0", "3 < 4", "it's", '"', "'", "=",
     ">", "&lt;", "&amp;", "<![%x;", "<a b=", "</", "<", "<1", "\u3000fo. Me ko! ", "。", "x='",
 ]  # fmt: skip
+
+
+def plain(text: str, line: int = 500) -> Layout:
+    return Layout(read_plain(text), line)
 
 
 def marked(text: str, line: int = 500) -> Layout:

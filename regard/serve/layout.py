@@ -23,7 +23,6 @@ class Layout:
         if len(self.sentences) > most:
             raise RefusedError(413, "The texts have too many lines or sentences; send fewer at once.")
         self.spans = [span for _, span in self._found.owners]  # of the sentences within their segments
-        self.plain = False  # whether the text is one segment, so that `spans` are those of the text
         self.tagged = any(one.tags for one in self._segments)
 
     def write(self, results: Sequence[Written]) -> str:
@@ -33,13 +32,11 @@ class Layout:
         return "".join(part if isinstance(part, str) else part.wrap(next(each)) for part in self._parts)
 
     def links(self, results: Sequence[Written]) -> list[Link]:
-        """Which words of a plain text and of what is written belong together by attention; none of other texts."""
-        joined = self._found.join(Sentence(one.text, one.links) for one in results) if self.plain else []
+        """Which words of a plain text and of what is written belong together by attention."""
+        joined = self._found.join(Sentence(one.text, one.links) for one in results)
         return [link for one in joined for link in one.links if link.weight]
 
 
-def plain(text: str, line: int = 500, most: int = 1 << 20) -> Layout:
-    """The layout of a text without tags."""
-    layout = Layout([Segment(text, (), text, text)], line, most)
-    layout.plain = True
-    return layout
+def read_plain(text: str) -> list[Part]:
+    """A text without tags: one segment, so that spans in it are those of the text."""
+    return [Segment(text, (), text, text)]

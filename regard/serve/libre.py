@@ -18,7 +18,7 @@ from regard.data.formats.segment import Part
 from regard.errors import DataError
 from regard.serve import languages
 from regard.serve.fields import Upload, aside
-from regard.serve.layout import Layout, plain
+from regard.serve.layout import Layout, read_plain
 from regard.serve.limits import RefusedError
 from regard.serve.queue import MethodCall, Options, Ticket, Written
 from regard.serve.state import Call
@@ -35,9 +35,9 @@ async def translate(call: Call) -> Response:
         raise RefusedError(400, f"{form[:40]} format is not supported")
     nbest = call.fields.number("alternatives", 0, 0, call.limits.alternatives) + 1
     choices = await choose(call, texts, source, target)
-    layouts = await lay_out(call, texts, read_html if form == "html" else None)
+    layouts = await lay_out(call, texts, read_html if form == "html" else read_plain)
     if call.fields.flag("stream"):
-        if isinstance(q, list) or not layouts[0].plain or nbest > 1:
+        if isinstance(q, list) or form == "html" or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
         return await stream(call, choices[0][0], layouts[0])
     aligned = call.fields.flag("alignment")
@@ -52,7 +52,8 @@ async def translate(call: Call) -> Response:
         if nbest > 1:
             each["alternatives"] = [other(layout, results) for layout, results in found]
         if aligned:
-            each["alignment"] = [[link._asdict() for link in layout.links(results)] for layout, results in found]
+            linked = [layout.links(results) if form == "text" else [] for layout, results in found]
+            each["alignment"] = [[link._asdict() for link in some] for some in linked]
         notes = [notes_of(layout, results) for layout, results in found]
         if any(notes):
             each["notes"] = notes
@@ -101,15 +102,14 @@ def _no_pair(source: str, target: str) -> RefusedError:
     return RefusedError(400, f"{into} ({target}) is not available as a target language from {out} ({source})")
 
 
-async def lay_out(call: Call, texts: list[str], read: Callable[[str], Iterable[Part]] | None) -> list[Layout]:
-    """The layout of each text, which has tags if it is `read`; together they may have a limited number of sentences."""
+async def lay_out(call: Call, texts: list[str], read: Callable[[str], Iterable[Part]]) -> list[Layout]:
+    """The layout of each text, whose parts `read` finds; together they may have a limited number of sentences."""
 
     def split() -> list[Layout]:
         layouts: list[Layout] = []
         left = call.limits.sentences
         for text in texts:
-            line = call.limits.line
-            layouts.append(plain(text, line, left) if read is None else Layout(read(text), line, left))
+            layouts.append(Layout(read(text), call.limits.line, left))
             left -= len(layouts[-1].sentences)
         return layouts
 
