@@ -11,7 +11,7 @@ from lxml import etree
 from regard.data.formats.document import FORMATS, find_format, read_document, readers
 from regard.data.formats.html import read as read_html
 from regard.data.formats.place import place_tags, spell
-from regard.data.formats.segment import Aligned, Segment, Sentence, join_sentences, take_sentences
+from regard.data.formats.segment import Aligned, Link, Segment, Sentence, join_sentences, take_sentences
 from regard.data.sentences import split_words
 from regard.errors import DataError
 
@@ -68,7 +68,7 @@ def shuffled(segment: Segment, draw: random.Random) -> Aligned:
             at = len(text)
             text += segment.text[a:b].upper()
             if draw.random() < 0.8:
-                links.append(((a - start, b - start), (at, len(text))))
+                links.append(Link((a - start, b - start), (at, len(text))))
         written.append(Sentence(text + "~", tuple(links)))
     return join_sentences(segment.text, spans, written)
 
@@ -105,7 +105,7 @@ def aligned(segment: Segment, target: str, links: str, put: Callable[[Segment, A
     """`links` are source-target pairs of words, from 0."""
     read, wrote = (split_words(text, (0, len(text))) for text in (segment.text, target))
     pairs = [pair.split("-") for pair in links.split()]
-    spans = tuple((read[int(a)], wrote[int(b)]) for a, b in pairs)
+    spans = tuple(Link(read[int(a)], wrote[int(b)]) for a, b in pairs)
     return put(segment, join_sentences(segment.text, [(0, len(segment.text))], [Sentence(target, spans)]))
 
 

@@ -8,9 +8,10 @@ import pytest
 import trained
 from commands import regard as command
 
-from regard.api.passages import NOTES, end_alike, join_text, keep_whole, other_language, take_apart, wrong_with
+from regard.api.passages import NOTES, end_alike, keep_whole, other_language, take_apart, wrong_with
 from regard.api.translation import Draft, spell_drafts, translations_of
 from regard.data.expects import expectations, is_tokenised, knows_no_capitals
+from regard.data.formats.segment import Sentence, join_sentences
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis
@@ -28,7 +29,8 @@ def test_what_is_taken_apart_is_put_together_again(translator):
         text = "".join(draw.choices(pieces, k=draw.randint(0, 20)))
         passage = take_apart(text, translator.encode, 3)
         sentences = [one.text for one in passage.segments]
-        assert join_text(passage, sentences) == (text if text.strip() else "")
+        joined = join_sentences(passage.text, passage.spans, [Sentence(one) for one in sentences])
+        assert joined.text == (text if text.strip() else "")
         assert all("\n" not in one for one in sentences)
 
 
@@ -56,7 +58,7 @@ def test_addresses_and_placeholders_of_plain_text_come_back_as_they_are(translat
 def test_a_full_stop_that_the_source_does_not_have_is_left_out(translator):
     ids = translator.prefix_ids("le chat voit le chien .")
     for source, split, expected in (("the dog", True, ""), ("the dog", False, " ."), ("the dog .", True, " .")):
-        (segment,), (encoded,), *_ = keep_whole(source, translator.encode)
+        _, _, (segment,), (encoded,), _ = keep_whole(source, translator.encode)
         draft = Draft(segment, encoded, [Hypothesis(ids, -1.0, -1.0, "end", [])])
         spell_drafts(translator, [draft], None, split)
         assert draft.texts == ["le chat voit le chien" + expected]
@@ -65,7 +67,7 @@ def test_a_full_stop_that_the_source_does_not_have_is_left_out(translator):
 
 
 def test_candidates_that_differ_in_the_kind_of_space_are_one(translator):
-    (segment,), (encoded,), *_ = keep_whole("the cat", translator.encode)
+    _, _, (segment,), (encoded,), _ = keep_whole("the cat", translator.encode)
     found = [Hypothesis([5, number], -1.0, -1.0, "end", []) for number in range(4, 8)]
     texts = ["5 %", "5\u202f%", "5\u00a0%", "6 %"]
     draft = Draft(segment, encoded, found, texts)

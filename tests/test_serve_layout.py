@@ -5,7 +5,8 @@ import random
 import pytest
 
 from regard.data.formats.html import read
-from regard.serve.layout import Layout, plain
+from regard.data.formats.segment import Link
+from regard.serve.layout import Layout, read_plain
 from regard.serve.queue import Written
 
 PIECES = [
@@ -13,6 +14,10 @@ PIECES = [
     "<STYLE>p {}</STYLE>", "<?xml v?>", "<!DOCTYPE html>", "ba da", " lu\n", "\u00a0", "3 < 4", "it's", '"', "'", "=",
     ">", "&lt;", "&amp;", "<![%x;", "<a b=", "</", "<", "<1", "\u3000fo. Me ko! ", "。", "x='",
 ]  # fmt: skip
+
+
+def plain(text: str, line: int = 500) -> Layout:
+    return Layout(read_plain(text), line)
 
 
 def marked(text: str, line: int = 500) -> Layout:
@@ -37,7 +42,7 @@ def test_tags_keep_their_case_and_their_attributes() -> None:
     text = "<Term Id='A > B'>ba</Term> <br/><SCRIPT>ba</SCRIPT><i>da</I> <![CDATA[fo]]><!-- lu -->&lt;me"
     layout = marked(text)
     assert layout.sentences == ["ba", "da <me"]
-    links = (((0, 2), (0, 2)), ((3, 6), (3, 6)))
+    links = (Link((0, 2), (0, 2)), Link((3, 6), (3, 6)))
     written = layout.write([Written("BA"), Written("DA <ME", links=links)])
     assert written == text.replace(">ba</T", ">BA</T").replace("da", "DA").replace("me", "ME")
 
@@ -47,15 +52,14 @@ def test_what_is_never_closed_is_kept(text: str) -> None:
     assert again(marked(text)) == text
 
 
-def test_starts_and_places_are_code_points() -> None:
+def test_spans_and_links_are_code_points() -> None:
     text = " ba da\nfo. " + "lu me. " * 5
     layout = plain(text, 20)
-    assert [text[start:].startswith(one) for start, one in zip(layout.starts, layout.sentences, strict=True)] == [
-        True
-    ] * len(layout.sentences)
-    longer = [Written(f"{one}!") for one in layout.sentences]
-    joined = layout.write(longer)
-    assert all(joined[at:].startswith(one.text) for at, one in zip(layout.places(longer), longer, strict=True))
+    assert [text[slice(*span)] for span in layout.spans] == layout.sentences
+    longer = [Written(f"{one}!", links=(Link((0, 2), (0, 2), 0.5), Link((0, 1), (0, 1)))) for one in layout.sentences]
+    joined, links = layout.write(longer), layout.links(longer)
+    assert len(links) == len(longer), "one without a weight is not by attention"
+    assert all(joined[slice(*link.target)] == text[slice(*link.source)] for link in links)
 
 
 def test_a_long_line_is_cut_after_sentences_else_between_words_else_anywhere() -> None:

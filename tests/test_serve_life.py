@@ -20,6 +20,7 @@ import torch
 from patience import PATIENCE, until
 from serve_parts import Server, serving, trained
 
+from regard.serve.access import Access
 from regard.serve.limits import Limits
 from regard.serve.model_process import NICE, load_model
 
@@ -142,7 +143,7 @@ def without_room(**settings: Any) -> Iterator[tuple[Server, int, socket.socket]]
 
 def test_a_request_without_room_is_refused_for_its_head_alone() -> None:
     """Nothing of it is parsed, the connection stays usable, and a large body does not lose the answer."""
-    with without_room(origins=["https://editor.example"]) as (server, child, first):
+    with without_room(access=Access(origins=frozenset(["https://editor.example"]))) as (server, child, first):
         before = total(server, "regard_refused_total")
         line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
         for body in (b"not JSON", b"", b"x" * (3 << 20)):

@@ -18,17 +18,16 @@ from serve_parts import ATTENTIVE, Server, serving, trained
 from starlette.datastructures import Headers
 
 from regard.errors import ConfigError
-from regard.serve.access import Access, AccessToken
+from regard.serve.access import Access, AccessToken, read_tokens
 from regard.serve.fields import _pairs
 from regard.serve.limits import Limits, RefusedError
 from regard.serve.model_process import OncePerMinute
-from regard.serve.process import read_tokens
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    others = {"origins": ["https://editor.example"], "hosts": ["translate.example"]}
-    with serving(limits={"reading": 1.0}, **others) as server:
+    access = Access(hosts=("translate.example",), origins=frozenset(["https://editor.example"]))
+    with serving(limits={"reading": 1.0}, access=access) as server:
         yield server
 
 
@@ -362,7 +361,7 @@ def test_a_preflight_of_an_allowed_origin_is_answered(server: Server) -> None:
 
 
 def test_beyond_loopback_a_token_is_needed() -> None:
-    with serving(host="0.0.0.0") as server:
+    with serving(access=Access("0.0.0.0")) as server:
         token = server.fragment.removeprefix("token=")
         assert len(token) >= 32
         fields = {"q": "ba da", "source": "en", "target": "de"}
@@ -453,8 +452,9 @@ def test_limits_are_changed_by_name() -> None:
     assert (changed.seconds, changed.queue, changed.body) == (1.5, 3, Limits().body)
     for setting, sentence in (
         ("second=1", "Did you mean 'seconds'"),
-        ("queue=x", "must be a number"),
-        ("queue=0", "positive"),
+        ("queue=x", "limit.queue must be a whole number; got 'x'"),
+        ("queue=0", "limit.queue must be above 0"),
+        ("queue", "got 'limit.queue'"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             Limits().changed([setting])

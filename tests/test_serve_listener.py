@@ -18,6 +18,7 @@ from serve_parts import serving
 from test_serve_life import request, total, waiting, without_room
 
 from regard.errors import RunError
+from regard.serve.access import Access
 from regard.serve.app import FOLDERS
 from regard.serve.process import Server, serve
 from regard.serve.protocol import Listener, Protocol
@@ -114,7 +115,7 @@ def test_a_port_in_use_is_refused_in_one_sentence() -> None:
     with pytest.raises(
         RunError, match=r"^The server cannot listen there: [^\[]*; choose another --host or --port than"
     ):
-        serve([FOLDERS[0]], host="192.0.2.1", token="12345678")
+        serve([FOLDERS[0]], access=Access("192.0.2.1"))
 
 
 class Full(socket.socket):
@@ -164,7 +165,7 @@ def test_connections_are_accepted_again_once_there_are_open_files(logged: list[s
 
 def test_a_second_signal_finds_closed_sockets_and_changes_nothing_unless_it_is_an_interrupt() -> None:
     state: Any = SimpleNamespace(stopping=False)
-    server = Server(uvicorn.Config("none"), Protocol, state, state)
+    server = Server(uvicorn.Config("none"), state, state)
 
     async def go() -> None:
         with socket.create_server(("127.0.0.1", 0)) as one:

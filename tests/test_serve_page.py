@@ -17,6 +17,7 @@ from serve_parts import Server, one_vector, serving, trained
 from regard.look import Trace
 from regard.look.html import page_tree
 from regard.look.trace_file import write
+from regard.serve.access import Access, AccessToken
 from regard.training import runs
 
 pytestmark = pytest.mark.browser
@@ -889,7 +890,8 @@ def test_a_long_sentence_opens_and_responds(server: Server, chromium: Any) -> No
 
 
 def test_without_a_token_the_page_asks_for_it(chromium: Any) -> None:
-    with serving(host="0.0.0.0", token="a-long-enough-token") as server:
+    token = "a-long-enough-token"
+    with serving(access=Access("0.0.0.0", (AccessToken("default", token),), shown=token)) as server:
         address = f"http://127.0.0.1:{server.port}/"
         context = chromium.new_context()
         page = context.new_page()

@@ -30,6 +30,7 @@ from regard.look.html import page_tree
 from regard.look.trace import Trace
 from regard.look.trace_data import Picture
 from regard.look.trace_file import write
+from regard.serve.access import Access, AccessToken
 from regard.serve.captions import CaptionModel
 from regard.serve.limits import Limits, StoppedError
 from regard.serve.model_process import load_model
@@ -54,7 +55,8 @@ KEY = {"api_key": "a-long-enough-token"}
 def alone() -> Iterator[Server]:
     """A captioner with no translator beside it, small limits, and a token."""
     limits = {"queue": 1, "pictures": 2, "sending_picture": 1.0}
-    with serving(captioner(), host="0.0.0.0", token=KEY["api_key"], limits=limits) as server:
+    access = Access("0.0.0.0", (AccessToken("default", KEY["api_key"]),))
+    with serving(captioner(), access=access, limits=limits) as server:
         yield server
         assert "Traceback" not in "".join(server.log)
 

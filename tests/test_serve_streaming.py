@@ -154,7 +154,7 @@ def test_heads_are_left_out_together_only_as_far_as_one_trace_may_be_large() -> 
     rows.clear()
     parts = model.worth(look, lambda: False)
     assert rows == [1, 5, 5, 5, 5, 4]
-    worth = [{(one["name"], one["head"]): one["drop"] for one in some} for some in (whole, parts)]
+    worth = [{(one["name"], one["head"]): one["drop"] for one in some["heads"]} for some in (whole, parts)]
     assert worth[0] == pytest.approx(worth[1], abs=1e-4)
 
 

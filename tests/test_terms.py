@@ -13,6 +13,7 @@ import regard as library
 from regard.api.files import translate_file
 from regard.api.terms import Termbase, link_terms, read_terms
 from regard.api.translation import copy_unknown
+from regard.data.formats.segment import Link
 from regard.data.normalise_text import rewrite
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
@@ -99,11 +100,12 @@ def test_terms_come_behind_a_prefix_unless_they_are_in_it(copier) -> None:
 
 def test_a_tag_around_a_term_goes_around_its_translation(copier, tmp_path) -> None:
     """Whatever the attention says: these words are known to belong together."""
-    links = (((0, 2), (0, 4)), ((3, 6), (0, 4)), ((7, 9), (10, 11)))
+    links = (Link((0, 2), (0, 4)), Link((3, 6), (0, 4)), Link((7, 9), (10, 11)))
     linked = link_terms(Termbase({"cat": "chat"}), "my cat is", "gros chat a", links)
-    assert linked == (((0, 2), (0, 4)), ((7, 9), (10, 11)), ((3, 6), (5, 9)))
+    assert linked == (links[0], links[2], Link((3, 6), (5, 9)))
     folded = link_terms(Termbase({"dog": "hund", "cat": "katze"}), "cat dog cat", "Straße Katze Hund katze", ())
-    assert folded == (((0, 3), (7, 12)), ((4, 7), (13, 17)), ((8, 11), (18, 23)))  # the ß is two letters when folded
+    # The ß is two letters when folded.
+    assert folded == (Link((0, 3), (7, 12)), Link((4, 7), (13, 17)), Link((8, 11), (18, 23)))
     a, b, c, e = words_of(copier, 4)
     for tagged in (f"{a} <b>{b}</b> {c}", f"<i>{a}</i> <b>{b}</b> {c}"):
         (tmp_path / "in.html").write_text(f"<p>{tagged}</p>", encoding="utf-8")

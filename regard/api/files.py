@@ -1,7 +1,7 @@
 """Files through a translator: PO, XLIFF, HTML, Markdown, subtitles and plain text, and TMX out of any of them."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,20 +27,18 @@ class FileReport(NamedTuple):
 
 
 def translate_segments(
-    translator: Translator, segments: Sequence[Segment], observe: Callable[[Translation], None], **options: Any
-) -> list[Aligned]:
-    """The translation of each segment; `observe` is called with that of every sentence. Options as for `translate`."""
+    translator: Translator, segments: Sequence[Segment], **options: Any
+) -> tuple[list[Aligned], list[Translation]]:
+    """The translation of each segment, and of each of their sentences. Options as for `translate`."""
     sentences = Sentences(segments, LINE)
     found = translator.translate(sentences.texts, **options)
-    for one in found:
-        observe(one)
     written = [Sentence(one.text) for one in found]
     tagged = [number for number, (segment, _) in enumerate(sentences.owners) if segment.tags]  # alone need links
     sources, targets = [sentences.texts[one] for one in tagged], [found[one].text for one in tagged]
     links = translator.link_words(sources, targets, options.get("terms"))
     for number, linked in zip(tagged, links, strict=True):
         written[number] = linked
-    return sentences.join(written)
+    return sentences.join(written), found
 
 
 def translate_file(
@@ -67,12 +65,13 @@ def translate_file(
     pairs: list[tuple[Segment, Aligned]] = []
     for read in readers(name):
         document = read_document(data, name, read)
-        found = translate_segments(translator, document.segments, counted.append, progress=progress, **options)
-        some = list(zip(document.segments, found, strict=True))
+        aligned, sentences = translate_segments(translator, document.segments, progress=progress, **options)
+        some = list(zip(document.segments, aligned, strict=True))
+        counted += sentences
         data = document.write([place_tags(*pair) for pair in some], translator.target_language)
         pairs += some
     if memory:
-        texts = ((spell(one), spell(one, aligned)) for one, aligned in pairs)
+        texts = ((spell(source), spell(source, target)) for source, target in pairs)
         data = write_memory(texts, translator.source_language, translator.target_language)
     write_atomically(out, data)
     flags = Counter(flag for one in counted for flag in one.flags)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.core.scores import uniform
 from regard.data.batching import pad, plan_epoch
 from regard.data.files import read_small, write_atomically
+from regard.data.formats.segment import Link
 from regard.data.sentences import Span, split_words
 from regard.decode.hypothesis import Weigh
 from regard.errors import RunError
@@ -134,33 +135,24 @@ def weigher(model: Any, source: Tensor, lengths: Tensor) -> Weigh:
 # --- links
 
 
-class Link(NamedTuple):
-    """A word of the translation, and the source word with the largest weight for it."""
-
-    source: Span
-    target: Span
-    weight: float
-
-
-def link_words(trace: Trace, heads: Heads | None = None) -> list[Link]:
+def link_words(trace: Trace, heads: Heads) -> tuple[Link, ...]:
     """The source word with the largest weight for each target word; nothing for a model without cross-attention."""
     if not any(seen.kind == "cross" for seen in trace.attention.values()):
-        return []
-    heads = heads or Heads()
+        return ()
     table = arrange(trace, layer=heads.layer, head=heads.head, shift=heads.shift)
     if not table.columns:
-        return []
+        return ()
     best = np.argmax(table.weights, axis=1)  # [rows]
-    return [
+    return tuple(
         Link(_span(trace.source, table.columns[column]), _span(trace.target, row), round(float(weights[column]), 4))
         for row, weights, column in zip(table.rows, table.weights, best, strict=True)
-    ]
+    )
 
 
-def diagonal(source: str, target: str) -> tuple[tuple[Span, Span], ...]:
+def diagonal(source: str, target: str) -> tuple[Link, ...]:
     """Word j of T is linked with word j * S / T."""
     read, wrote = (split_words(text, (0, len(text))) for text in (source, target))
-    return tuple((read[at * len(read) // len(wrote)], span) for at, span in enumerate(wrote)) if read else ()
+    return tuple(Link(read[at * len(read) // len(wrote)], span) for at, span in enumerate(wrote)) if read else ()
 
 
 def _span(side: Side, label: Label) -> Span:

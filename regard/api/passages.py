@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from regard.data.formats.segment import ADDRESS, Builder, Segment, find_addresses, has_words
-from regard.data.sentences import split_clauses, split_sentences
+from regard.data.sentences import Span, split_clauses, split_sentences
 from regard.data.vocabulary import Tokenised
 from regard.decode.hypothesis import flags, loops
 from regard.symbols import UNKNOWN
@@ -33,20 +33,21 @@ _LINE = re.compile(r"[^\n]+")
 
 
 class Passage(NamedTuple):
-    """A text as sentences to translate, and the text before, between and after them.
+    """A text, and its sentences to translate; what is between them stays.
 
     A sentence is a segment: its addresses and placeholders are taken out, and put back into its translation.
     """
 
+    text: str
+    spans: list[Span]  # of the sentences
     segments: list[Segment]
     encoded: list[Tokenised]
-    gaps: list[str]  # one more than segments
-    cut: bool  # whether a long sentence was cut at clauses
+    cut: bool = False  # whether a long sentence was cut at clauses
 
 
 def take_apart(text: str, encode: Callable[[str], Tokenised], most: int) -> Passage:
     """The sentences of each line of a text; those of more than `most` tokens are cut at clauses."""
-    passage, reached, cut = Passage([], [], [], False), 0, False
+    passage, cut = Passage(text, [], [], []), False
     for line in _LINE.finditer(text):
         for span in split_sentences(line[0]):
             start, end = (line.start() + at for at in span)
@@ -60,18 +61,17 @@ def take_apart(text: str, encode: Callable[[str], Tokenised], most: int) -> Pass
                 segment = builder.build(text[begin:stop])
                 if segment.tags and not has_words(segment.text):
                     continue  # an address alone stays where it is
-                passage.gaps.append(text[reached:begin])
+                passage.spans.append((begin, stop))
                 passage.segments.append(segment)
                 passage.encoded.append(whole if segment.text == text[start:end] else encode(segment.text))
-                reached = stop
     if not passage.segments:  # white space, or nothing to translate
-        return keep_whole("", encode)._replace(gaps=[text if text.strip() else "", ""])
-    return passage._replace(gaps=[*passage.gaps, text[reached:]], cut=cut)
+        return keep_whole("", encode)._replace(text=text if text.strip() else "")
+    return passage._replace(cut=cut)
 
 
 def keep_whole(text: str, encode: Callable[[str], Tokenised]) -> Passage:
     """The text as one sentence, as it is."""
-    return Passage([Segment(text, (), text, text)], [encode(text)], ["", ""], False)
+    return Passage(text, [(0, len(text))], [Segment(text, (), text, text)], [encode(text)])
 
 
 def end_alike(source: str, translation: str) -> str:
@@ -102,12 +102,6 @@ def lost_numbers(source: str, translation: str) -> list[str]:
         Counter(_NUMBER.findall(_SEPARATOR.sub("", ADDRESS.sub(" ", text)))) for text in (source, translation)
     )
     return [*addresses, *(read - wrote).elements()]
-
-
-def join_text(passage: Passage, translations: list[str]) -> str:
-    """The translations with the white space and line breaks of the source around them."""
-    pairs = zip(passage.gaps, [*translations, ""], strict=True)
-    return "".join(gap + written for gap, written in pairs)
 
 
 def worst(finished: list[str]) -> str:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from regard.api.translation import Draft
 from regard.data.files import read_lines
+from regard.data.formats.segment import Link
 from regard.data.normalise_text import Rewritten, rewrite
-from regard.data.sentences import Span
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.terms import Term
@@ -32,7 +32,6 @@ MOST_IN_SENTENCE = 20
 TermPairs = Mapping[str, str] | Sequence[tuple[str, str]]
 Rewrite = Callable[[str], Rewritten]
 Ids = list[int]
-Links = tuple[tuple[Span, Span], ...]  # (source span, target span)
 Found = tuple[tuple[int, int], str, str]  # where a term stands in a sentence, its source and its target words
 Spelled = list[tuple[tuple[int, int], Ids]]  # where each term stands in a sentence, and its tokens (none: unknown)
 # Rows of source ids, what their translations must hold, and the tokens that would make a longer word of a term.
@@ -194,17 +193,17 @@ def place_terms(
         one.draft.unplaced = list(dict.fromkeys(lost))
 
 
-def link_terms(terms: Termbase, source: str, target: str, links: Links) -> Links:
+def link_terms(terms: Termbase, source: str, target: str, links: tuple[Link, ...]) -> tuple[Link, ...]:
     """The links of a sentence, where each term that stands in its translation is linked with its source words alone."""
-    given: list[tuple[Span, Span]] = []
+    given: list[Link] = []
     for span, _, words in terms.find(source):
         # Not in the case-folded text, which may be longer.
         places = (match.span() for match in re.finditer(_whole(words), target, re.IGNORECASE))
-        place = next((one for one in places if all(one != other for _, other in given)), None)
-        given += [(span, place)] if place else []
+        place = next((one for one in places if all(one != other.target for other in given)), None)
+        given += [Link(span, place)] if place else []
 
-    def free(link: tuple[Span, Span]) -> bool:
-        sides = ((mine, its) for one in given for mine, its in zip(one, link, strict=True))
+    def free(link: Link) -> bool:
+        sides = ((mine, its) for one in given for mine, its in zip(one[:2], link[:2], strict=True))
         return not any(mine[0] < its[1] and its[0] < mine[1] for mine, its in sides)
 
     return (*filter(free, links), *given)

@@ -11,7 +11,7 @@ from regard.api import passages
 from regard.api.passages import other_language
 from regard.api.tracing import Output
 from regard.data.formats.place import spell
-from regard.data.formats.segment import Segment, join_sentences
+from regard.data.formats.segment import Segment, Sentence, join_sentences
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis
@@ -151,14 +151,14 @@ def translations_of(translator: Written, draft: Draft, config: DecodeConfig) -> 
 
 def join(passage: passages.Passage, sentences: list[list[Translation]]) -> Translation:
     """The translation of a text from those of its sentences: the best of each, the second best, ..."""
-    if len(sentences) == 1 and passage.gaps == ["", ""]:
+    if passage.spans == [(0, len(passage.text))]:
         return sentences[0][0]
     group: list[Translation] = []
     for rank in range(max(map(len, sentences))):
         chosen = [some[min(rank, len(some) - 1)] for some in sentences]
         group.append(
             Translation(
-                text=passages.join_text(passage, [one.text for one in chosen]),
+                text=join_sentences(passage.text, passage.spans, [Sentence(one.text) for one in chosen]).text,
                 score=sum(one.score for one in chosen),
                 logprob=sum(one.logprob for one in chosen),
                 tokens=[piece for one in chosen for piece in one.tokens],

@@ -248,7 +248,7 @@ class Translator(Trained):
     def link_words(
         self, sources: Sequence[str], targets: Sequence[str], terms: TermPairs | None = None
     ) -> list[Sentence]:
-        """Each translation with the links of its words, for placing tags.
+        """Each translation with the links of its words.
 
         The weights are those of the head that `regard align --choose` chose or that was guided in training, where one
         was, else of the last layer but one. A sentence that is too long to look into, and a model without attention,
@@ -260,8 +260,7 @@ class Translator(Trained):
         fit = [number for number, pair in enumerate(pairs) if attends and self.can_trace(*pair)]
         traces = self.trace_pairs([sources[one] for one in fit], [targets[one] for one in fit]) if fit else ()
         for number, trace in zip(fit, traces, strict=True):
-            linked = tuple((one.source, one.target) for one in links.link_words(trace, self.heads))
-            found[number] = linked or found[number]
+            found[number] = links.link_words(trace, self.heads) or found[number]
         if terms:
             base = self._termbase(terms)
             found = [link_terms(base, *pair, some) for pair, some in zip(pairs, found, strict=True)]

@@ -25,18 +25,16 @@ def serve(
 ) -> None:
     """Serve a page for people and the REST API of LibreTranslate and DeepL for programs."""
     from regard.serve import run
+    from regard.serve.access import Access, read_tokens
     from regard.serve.limits import Limits
     from regard.training.known import find_run, shipped
 
+    known = read_tokens(token, tokens)
     run(
         [str(find_run(one)) for one in runs] if runs else [str(folder) for folder in shipped().values()],
-        host=host,
         port=port,
-        token=token,
-        tokens=tokens,
+        access=Access(host, known, tuple(allow_host or ()), frozenset(allow_origin or ()), shown=token),
         limits=Limits().changed(limit or []),
-        hosts=allow_host or [],
-        origins=allow_origin or [],
         engine=engine,
         suggestions=suggestions,
         languages=(source_language, target_language),

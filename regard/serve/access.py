@@ -7,15 +7,22 @@ must come from this server's page or from an origin that was allowed by name.
 
 import hmac
 import ipaddress
+import os
 import re
+import secrets
 import time
-from dataclasses import dataclass, field
-
-from starlette.datastructures import Headers
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from regard.errors import ConfigError, counted
 from regard.serve.limits import RefusedError
 
+if TYPE_CHECKING:  # the command line makes an Access before it knows whether the web packages are there
+    from starlette.datastructures import Headers
+
+TOKEN_VARIABLE = "REGARD_TOKEN"
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _OPEN = ("/", "/health")  # need no token: they reveal nothing, and the page must load before a token can be entered
@@ -62,14 +69,16 @@ class AccessToken:
 
 @dataclass(frozen=True)
 class Access:
-    """`host` is the address that the server binds to; `hosts` and `origins` are allowed besides its own."""
+    """`host` is the address that the server binds to; `hosts` are further names that it answers to, and `origins` pages
+    of other servers that may call it. `shown` is the token that is part of the page's address."""
 
     host: str = "127.0.0.1"
     tokens: tuple[AccessToken, ...] = ()
     hosts: tuple[str, ...] = ()
-    origins: frozenset[str] = field(default_factory=frozenset)
+    origins: frozenset[str] = frozenset()
+    shown: str | None = None
 
-    def check(self, method: str, path: str, headers: Headers) -> None:
+    def check(self, method: str, path: str, headers: "Headers") -> None:
         """Refuse everything but our page, allowed origins, and clients that are not browsers."""
         self.check_host(_single(headers, "host"))
         origin = _single(headers, "origin")
@@ -84,7 +93,7 @@ class Access:
         if site not in ("none", "same-origin") and not opening:
             raise RefusedError(403, "Another website may not use this server.")
 
-    def admit(self, path: str, headers: Headers, key: object) -> AccessToken | None:
+    def admit(self, path: str, headers: "Headers", key: object) -> AccessToken | None:
         """The token of a request, from the field api_key or an Authorization header; None if none is needed."""
         if not self.tokens or path in _OPEN or path.startswith(OPEN_FOLDER):
             return None
@@ -107,12 +116,46 @@ class Access:
         if found is None:
             raise RefusedError(400, "The Host of the request is missing or malformed.")  # RFC 9112, section 3.2
         name = found[1].strip("[]").lower()
-        if name in _LOCAL or name in self.hosts or name == self.host.lower():
+        if name in (*_LOCAL, self.host.lower(), *map(str.lower, self.hosts)):
             return
         # A rebinding page needs a name; a bare address is what the user typed.
         if not is_loopback(self.host) and _is_address(name):
             return
         raise RefusedError(403, "This server does not answer to that Host; see the option --allow-host.")
+
+
+def secured(access: Access) -> Access:
+    """The same, with a random token where one is needed and there is none."""
+    if access.tokens or is_loopback(access.host):
+        return access
+    made = secrets.token_urlsafe(24)
+    return replace(access, tokens=(AccessToken("default", made),), shown=made)
+
+
+def read_tokens(token: str | None = None, file: str | Path | None = None) -> tuple[AccessToken, ...]:
+    """The tokens that clients may send: an option, the environment, and a TOML file with one table for each.
+
+    [tokens.editor]
+    token = "a long secret"
+    rate = 10        # requests a second; optional
+    quota = 1000000  # characters a day; optional
+    """
+    found = [AccessToken("default", one) for one in (token, os.environ.get(TOKEN_VARIABLE)) if one is not None]
+    if file is not None:
+        try:
+            tables = tomllib.loads(Path(file).read_text("utf-8")).get("tokens", {})
+            found += [AccessToken(name, **table) for name, table in tables.items()]
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            why = getattr(error, "strerror", None) or error
+            raise ConfigError(
+                f"The tokens in {file} cannot be read ({why}); each is a table [tokens.NAME] with token, "
+                f"and rate and quota if you want them."
+            ) from None
+        if not tables:
+            raise ConfigError(f"The file {file} holds no tokens; each is a table [tokens.NAME] with token.")
+    return tuple(found)
 
 
 def is_loopback(host: str) -> bool:
@@ -132,7 +175,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _single(headers: Headers, name: str) -> str | None:
+def _single(headers: "Headers", name: str) -> str | None:
     values = headers.getlist(name)
     if len(values) > 1:
         raise RefusedError(400, f"The request has more than one {name.title()}.")

@@ -25,7 +25,7 @@ async def models(call: Call) -> Response:
 
 async def heads(call: Call) -> Response:
     """GET /api/v1/heads: how well each head aligns, for models of a corpus with known word links."""
-    return JSONResponse(await call.work(call.translator, "head_errors"))
+    return await call.answer(call.translator, "head_errors")
 
 
 async def trace(call: Call) -> Response:
@@ -54,7 +54,7 @@ async def path(call: Call) -> Response:
 
 async def worth(call: Call) -> Response:
     """POST /api/v1/worth: how much less likely a translation is without each head, the most important first."""
-    return JSONResponse({"heads": await call.work(call.translator, "worth", _look(call))})
+    return await call.answer(call.translator, "worth", _look(call))
 
 
 async def alternatives(call: Call) -> Response:
@@ -63,7 +63,7 @@ async def alternatives(call: Call) -> Response:
     text, most = _text(call), call.fields.number("most", 8, 1, 50)
     given = call.fields.get("prefix")
     prefix = _pieces(call, "prefix", given) if given is None else _text_or_pieces(call, "prefix", given)
-    return JSONResponse({"alternatives": await call.work(worker, "alternatives", text, prefix, most)})
+    return await call.answer(worker, "alternatives", text, prefix, most)
 
 
 async def what_if(call: Call) -> Response:

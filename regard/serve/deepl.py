@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 from regard.data.formats.html import Rules, xml_rules
 from regard.data.formats.html import read as read_html
 from regard.serve import languages
+from regard.serve.layout import read_plain
 from regard.serve.libre import choose, lay_out, translate_all
 from regard.serve.limits import RefusedError
 from regard.serve.queue import Written
@@ -29,12 +30,12 @@ async def translate(call: Call) -> Response:
         raise RefusedError(400, "Value for 'tag_handling' not supported.")
     source = call.fields.text("source_lang", "") or "auto"
     choices = await choose(call, texts, source, call.fields.text("target_lang"))
-    read = partial(read_html, rules=_rules(call)) if tags == "xml" else read_html if tags else None
+    read = partial(read_html, rules=_rules(call)) if tags == "xml" else read_html if tags else read_plain
     layouts = await lay_out(call, texts, read)
     terms = call.state.glossaries.terms(
         call.client, call.fields.text("glossary_id", ""), source, call.fields.text("target_lang")
     )
-    found = await translate_all(call, [worker for worker, _ in choices], layouts, 1, terms)
+    found = await translate_all(call, [worker for worker, _ in choices], layouts, terms=terms)
 
     def build() -> dict[str, Any]:
         return {

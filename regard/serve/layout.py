@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from regard.data.formats.place import place_tags
-from regard.data.formats.segment import Part, Segment, Sentence, Sentences
+from regard.data.formats.segment import Link, Part, Segment, Sentence, Sentences
 from regard.serve.limits import RefusedError
 from regard.serve.queue import Written
 
@@ -22,8 +22,7 @@ class Layout:
         self.sentences = self._found.texts
         if len(self.sentences) > most:
             raise RefusedError(413, "The texts have too many lines or sentences; send fewer at once.")
-        self.starts = [start for _, (start, _) in self._found.owners]  # code points within their segments
-        self.plain = False  # whether the text is one segment, so that `starts` are those of the text
+        self.spans = [span for _, span in self._found.owners]  # of the sentences within their segments
         self.tagged = any(one.tags for one in self._segments)
 
     def write(self, results: Sequence[Written]) -> str:
@@ -32,14 +31,12 @@ class Layout:
         each = iter(place_tags(*pair) for pair in zip(self._segments, joined, strict=True))
         return "".join(part if isinstance(part, str) else part.wrap(next(each)) for part in self._parts)
 
-    def places(self, results: Sequence[Written]) -> list[int]:
-        """The code points at which the translations begin in what is written of a plain text."""
-        joined = self._found.join(Sentence(one.text) for one in results)
-        return [start for one in joined for _, (start, _) in one.sentences]
+    def links(self, results: Sequence[Written]) -> list[Link]:
+        """Which words of a plain text and of what is written belong together by attention."""
+        joined = self._found.join(Sentence(one.text, one.links) for one in results)
+        return [link for one in joined for link in one.links if link.weight]
 
 
-def plain(text: str, line: int = 500, most: int = 1 << 20) -> Layout:
-    """The layout of a text without tags."""
-    layout = Layout([Segment(text, (), text, text)], line, most)
-    layout.plain = True
-    return layout
+def read_plain(text: str) -> list[Part]:
+    """A text without tags: one segment, so that spans in it are those of the text."""
+    return [Segment(text, (), text, text)]

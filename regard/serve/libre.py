@@ -18,7 +18,7 @@ from regard.data.formats.segment import Part
 from regard.errors import DataError
 from regard.serve import languages
 from regard.serve.fields import Upload, aside
-from regard.serve.layout import Layout, plain
+from regard.serve.layout import Layout, read_plain
 from regard.serve.limits import RefusedError
 from regard.serve.queue import MethodCall, Options, Ticket, Written
 from regard.serve.state import Call
@@ -35,19 +35,13 @@ async def translate(call: Call) -> Response:
         raise RefusedError(400, f"{form[:40]} format is not supported")
     nbest = call.fields.number("alternatives", 0, 0, call.limits.alternatives) + 1
     choices = await choose(call, texts, source, target)
-    layouts = await lay_out(call, texts, read_html if form == "html" else None)
+    layouts = await lay_out(call, texts, read_html if form == "html" else read_plain)
     if call.fields.flag("stream"):
-        if isinstance(q, list) or not layouts[0].plain or nbest > 1:
+        if isinstance(q, list) or form == "html" or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
         return await stream(call, choices[0][0], layouts[0])
-    workers = [worker for worker, _ in choices]
-    found = await translate_all(call, workers, layouts, nbest)
-    aligned = []
-    if call.fields.flag("alignment"):
-        aligned = [
-            await links(call, worker, layout, results) if layout.plain else []
-            for worker, (layout, results) in zip(workers, found, strict=True)
-        ]
+    aligned = call.fields.flag("alignment")
+    found = await translate_all(call, [worker for worker, _ in choices], layouts, nbest, aligned=aligned)
 
     def build() -> dict[str, Any]:
         each: dict[str, list[Any]] = {"translatedText": [layout.write(results) for layout, results in found]}
@@ -57,8 +51,9 @@ async def translate(call: Call) -> Response:
             ]
         if nbest > 1:
             each["alternatives"] = [other(layout, results) for layout, results in found]
-        if call.fields.flag("alignment"):
-            each["alignment"] = aligned
+        if aligned:
+            linked = [layout.links(results) if form == "text" else [] for layout, results in found]
+            each["alignment"] = [[link._asdict() for link in some] for some in linked]
         notes = [notes_of(layout, results) for layout, results in found]
         if any(notes):
             each["notes"] = notes
@@ -107,15 +102,14 @@ def _no_pair(source: str, target: str) -> RefusedError:
     return RefusedError(400, f"{into} ({target}) is not available as a target language from {out} ({source})")
 
 
-async def lay_out(call: Call, texts: list[str], read: Callable[[str], Iterable[Part]] | None) -> list[Layout]:
-    """The layout of each text, which has tags if it is `read`; together they may have a limited number of sentences."""
+async def lay_out(call: Call, texts: list[str], read: Callable[[str], Iterable[Part]]) -> list[Layout]:
+    """The layout of each text, whose parts `read` finds; together they may have a limited number of sentences."""
 
     def split() -> list[Layout]:
         layouts: list[Layout] = []
         left = call.limits.sentences
         for text in texts:
-            line = call.limits.line
-            layouts.append(plain(text, line, left) if read is None else Layout(read(text), line, left))
+            layouts.append(Layout(read(text), call.limits.line, left))
             left -= len(layouts[-1].sentences)
         return layouts
 
@@ -123,15 +117,23 @@ async def lay_out(call: Call, texts: list[str], read: Callable[[str], Iterable[P
 
 
 async def translate_all(
-    call: Call, workers: list[Worker], layouts: list[Layout], nbest: int, terms: tuple[tuple[str, str], ...] = ()
+    call: Call,
+    workers: list[Worker],
+    layouts: list[Layout],
+    nbest: int = 1,
+    terms: tuple[tuple[str, str], ...] = (),
+    aligned: bool = False,
 ) -> list[tuple[Layout, list[Written]]]:
-    """The translations of every layout's sentences; those of one model are handed over together."""
+    """The translations of every layout's sentences, linked where they are to be `aligned` or have tags to place.
+
+    Those of one model are handed over together.
+    """
     results: list[list[Written]] = [[] for _ in layouts]
     for worker in dict.fromkeys(workers):
         mine = [number for number, one in enumerate(workers) if one is worker]
         sentences = [sentence for number in mine for sentence in layouts[number].sentences]
         beam = max(worker.about["beam"], nbest) if nbest > 1 else None
-        options = Options(beam, nbest, any(layouts[number].tagged for number in mine), terms)
+        options = Options(beam, nbest, aligned or any(layouts[number].tagged for number in mine), terms)
         found = iter(await call.translate(worker, sentences, options))
         for number in mine:
             results[number] = [next(found) for _ in layouts[number].sentences]
@@ -154,8 +156,8 @@ def other(layout: Layout, results: list[Written]) -> list[str]:
 def notes_of(layout: Layout, results: list[Written]) -> list[dict[str, Any]]:
     """What is not right with the sentences of a text: each with its place in the source, flags, and unseen words."""
     return [
-        {"source": [start, start + len(sentence)], "flags": list(one.flags), "unknown": list(one.unknown)}
-        for start, sentence, one in zip(layout.starts, layout.sentences, results, strict=True)
+        {"source": span, "flags": one.flags, "unknown": one.unknown}
+        for span, one in zip(layout.spans, results, strict=True)
         if one.flags
     ]
 
@@ -175,7 +177,7 @@ async def translate_file(call: Call) -> Response:
         if worker is None:
             sample = " ".join(layout.sentences)[:2000]
             ((worker, _),) = await choose(call, [sample], source, target)
-        ((_, results),) = await translate_all(call, [worker], [layout], 1, terms)
+        ((_, results),) = await translate_all(call, [worker], [layout], terms=terms)
         code = worker.about["target"]["code"]
         language = "" if code == languages.UNDETERMINED else code
         written = await aside(len(data), layout.write, results)
@@ -204,21 +206,6 @@ async def download_file(call: Call) -> Response:
     return Response(found.data, media_type="application/octet-stream", headers=headers)
 
 
-async def links(call: Call, worker: Worker, layout: Layout, results: list[Written]) -> list[dict[str, Any]]:
-    """For every word of the translation the source word with the largest weight, as code points of the two texts."""
-    found = []
-    places = layout.places(results)
-    for sentence, start, result, place in zip(layout.sentences, layout.starts, results, places, strict=True):
-        if result.text:
-            for link in await call.work(worker, "align", sentence, result.text, admitted=True):
-                moved = {
-                    "source": [at + start for at in link["source"]],
-                    "target": [at + place for at in link["target"]],
-                }
-                found.append({**link, **moved})
-    return found
-
-
 async def stream(call: Call, worker: Worker, layout: Layout) -> StreamingResponse:
     """The answer to a text with "stream": true, server-sent events: each a sentence and what there is of it so far.
 
@@ -240,10 +227,8 @@ async def stream(call: Call, worker: Worker, layout: Layout) -> StreamingRespons
 
 
 async def _events(ticket: Ticket, layout: Layout, parts: "asyncio.Queue[Any]") -> AsyncIterator[str]:
-    spans = [[start, start + len(sentence)] for start, sentence in zip(layout.starts, layout.sentences, strict=True)]
-
     def event(place: int, text: str, **more: Any) -> str:
-        return _event({"sentence": place, "source": spans[place], "translatedText": text, **more})
+        return _event({"sentence": place, "source": layout.spans[place], "translatedText": text, **more})
 
     written: dict[int, Written] = {}  # a process that is replaced begins again
     try:
@@ -251,11 +236,11 @@ async def _events(ticket: Ticket, layout: Layout, parts: "asyncio.Queue[Any]") -
             place, found = part
             if isinstance(found, Written):
                 written[place] = found
-                yield event(place, found.text, done=True, flags=list(found.flags), unknown=list(found.unknown))
+                yield event(place, found.text, done=True, flags=found.flags, unknown=found.unknown)
             else:
                 yield event(place, found)
         ticket.answer.result()
-        yield _event({"translatedText": layout.write([written[place] for place in range(len(spans))])})
+        yield _event({"translatedText": layout.write([written[place] for place in sorted(written)])})
     except RefusedError as refusal:
         yield _event({"error": refusal.sentence})
     except Exception:

@@ -1,9 +1,9 @@
 """How much one request may use, and the errors for requests that are refused."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
-from regard.errors import ConfigError, check_known
+from regard.config import check_range, override, read
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,10 @@ class Limits:
 
     def changed(self, settings: Sequence[str]) -> "Limits":
         """These limits with some changed, each given as "name=value"."""
-        known = {field.name: type(getattr(self, field.name)) for field in fields(self)}
-        changes = {}
-        for setting in settings:
-            name, _, value = setting.partition("=")
-            check_known("limit", name, known)
-            try:
-                changes[name] = known[name](value)
-            except ValueError:
-                raise ConfigError(f"The limit {name} must be a number; got {value!r}. Write {name}=NUMBER.") from None
-            if not 0 < changes[name] < 1 << 40:
-                raise ConfigError(f"The limit {name} must be a positive number; got {value}.")
-        return replace(self, **changes)
+        tables = override({"limit": {}}, *(f"limit.{setting}" for setting in settings))
+        changed = read(Limits, tables["limit"], "limit", over=self)
+        check_range("limit", changed, "(0, 1e12)", *tables["limit"])
+        return changed
 
 
 class RefusedError(Exception):

@@ -15,15 +15,15 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError, RunError
 from regard.serve.limits import FAULT, Limits, RefusedError, StoppedError
-from regard.serve.queue import MethodCall, Options
+from regard.serve.queue import MethodCall
 
 log = logging.getLogger("regard.serve")
 GZIP = 1  # the level of compression of an answer: the quickest
@@ -139,7 +139,7 @@ class ModelProcess:
         with self._sending:
             self.connection.send((number, status, value))
 
-    def _do(self, number: int, job: "MethodCall | tuple[list[str], Options]", deadline: float) -> None:
+    def _do(self, number: int, job: MethodCall, deadline: float) -> None:
         def stop() -> bool:
             self.beat.value = now = time.monotonic()
             if self._between:
@@ -147,16 +147,14 @@ class ModelProcess:
             return number in self._stopped or now > deadline
 
         self.beat.value = time.monotonic()
-        if not isinstance(job, MethodCall):
-            self._answer(number, "translate", *job, stop)
-        elif not job.written:
-            send = [lambda part: self._send(number, "part", part)] if job.parts else []
-            self._answer(number, job.method, *job.args, *send, stop)
-        else:
+        if job.written:
             self._unwritten.acquire()
             tree = self._try(number, job.method, *job.args, stop)
             self._send(number, "free", None)
             self._aside.submit(self._write, number, tree, job.compressed)
+        else:
+            send = [partial(self._send, number, "part")] if job.parts else []
+            self._answer(number, job.method, *job.args, *send, stop)
         self._stopped.discard(number)
         self.beat.value = time.monotonic()
 
@@ -167,20 +165,16 @@ class ModelProcess:
 
     def _write(self, number: int, tree: Any, compressed: bool) -> None:
         try:
-            if tree is not None:
-                text = self._attempt(number, lambda: self.model.write(tree))
-                if text is not None:
-                    self._send(number, "ok", gzip.compress(text, GZIP, mtime=0) if compressed else text)
+            text = self._try(number, "write", tree) if tree is not None else None
+            if text is not None:
+                self._send(number, "ok", gzip.compress(text, GZIP, mtime=0) if compressed else text)
         finally:
             self._unwritten.release()
 
     def _try(self, number: int, method: str, *args: Any) -> Any:
-        return self._attempt(number, lambda: getattr(self.model, method)(*args))
-
-    def _attempt(self, number: int, work: Callable[[], Any]) -> Any:
-        """The result of `work`, or None after its error was sent."""
+        """The result of a method of the model, or None after its error was sent."""
         try:
-            return work()
+            return getattr(self.model, method)(*args)
         except (RefusedError, StoppedError) as error:
             self._send(number, "error", error)
         except MemoryError:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.api.inspecting import report_heads
-from regard.api.links import is_fixed, link_words
+from regard.api.links import is_fixed
 from regard.api.passages import NOTES
 from regard.api.tracing import Trained, describe_forced
 from regard.api.translation import Translation
@@ -170,10 +170,6 @@ class TranslationModel(ServedModel):
             tree["translations"] = self._translations(trace)
         return tree
 
-    def align(self, text: str, target: str, stop: Stop) -> list[dict[str, Any]]:
-        """Which words of a text and its translation belong together."""
-        return [one._asdict() for one in link_words(self._trace(TraceRequest(text, target), stop))]
-
     def _trace(self, look: TraceRequest, stop: Stop) -> Trace:
         """The trace of a sentence: of the given translation, or of the one that the model finds."""
         changes = parse(look.changes, self.limits.changes)
@@ -283,14 +279,14 @@ class TranslationModel(ServedModel):
         with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
             return {"t": t, "layers": follow_path(model, forward, t, None if reading else self._word)}
 
-    def worth(self, look: TraceRequest, stop: Stop) -> list[dict[str, Any]]:
+    def worth(self, look: TraceRequest, stop: Stop) -> dict[str, Any]:
         """What each head is worth to a translation."""
         model = self.translator.model
         written, forward = self._forced(look, 0, stop)
         _, recorded = self._sizes(look, len(self._source(look.text)), len(written))
         room = _RECORDED * self.limits.numbers // recorded  # rows that a forward pass may have; one has room
         with interruptible(model, stop):
-            return weigh_heads(model, forward, written, min(TOGETHER, room))
+            return {"heads": weigh_heads(model, forward, written, min(TOGETHER, room))}
 
     def _forced(
         self, look: TraceRequest, t: int, stop: Stop, reading: bool = False
@@ -327,7 +323,7 @@ class TranslationModel(ServedModel):
             self._errors = {"sentences": len(made), "heads": heads}
         return self._errors
 
-    def alternatives(self, text: str, prefix: str | tuple[str, ...], most: int, stop: Stop) -> list[dict[str, Any]]:
+    def alternatives(self, text: str, prefix: str | tuple[str, ...], most: int, stop: Stop) -> dict[str, Any]:
         """The pieces that could follow `prefix`, most likely first."""
         ids = self._short(self._ids(prefix), "prefix")
         self._check_size(TraceRequest(text), len(self._source(text)), len(ids) + 1, answered=False)
@@ -335,11 +331,12 @@ class TranslationModel(ServedModel):
             found = self.translator.alternatives(text, ids, most + END + 1)
         numbers = self.translator.target_vocabulary.numbers
         words = [(self._word(numbers[piece]), chance) for piece, chance in found if math.isfinite(chance)]
-        return [
+        likely = [
             {"piece": word["piece"], "text": word["text"], "probability": chance}
             for word, chance in words
             if not word["special"]
-        ][:most]
+        ]
+        return {"alternatives": likely[:most]}
 
     # --- pieces
 

@@ -4,16 +4,13 @@ import asyncio
 import errno
 import gc
 import logging
-import os
 import resource
-import secrets
 import select
 import signal
 import socket
 import sys
 import threading
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,8 +19,8 @@ from types import FrameType
 
 import uvicorn
 
-from regard.errors import ConfigError, RunError
-from regard.serve.access import Access, AccessToken, is_loopback
+from regard.errors import RunError
+from regard.serve.access import Access, read_tokens, secured
 from regard.serve.app import build
 from regard.serve.guard import Guard
 from regard.serve.languages import check_code
@@ -32,7 +29,6 @@ from regard.serve.model_process import SWITCH, OncePerMinute
 from regard.serve.protocol import Listener, Protocol
 from regard.serve.state import ServerState
 
-TOKEN_VARIABLE = "REGARD_TOKEN"
 _SPARE_FILES = 128  # for logs, models, pipes, and what is accepted in one turn: connections may not take all open files
 _ACCEPTING = 2.0  # seconds in which connections that the system holds are accepted, at the end
 _LAST = 0.3  # seconds in which requests on accepted connections still get their 503
@@ -41,9 +37,8 @@ _LAST = 0.3  # seconds in which requests on accepted connections still get their
 class Server(uvicorn.Server):
     """uvicorn's server; after the first signal it refuses new requests until the accepted ones are answered."""
 
-    def __init__(self, config: uvicorn.Config, protocol: type[Protocol], guard: Guard, state: ServerState) -> None:
+    def __init__(self, config: uvicorn.Config, guard: Guard, state: ServerState) -> None:
         super().__init__(config)
-        self.protocol = protocol
         self.guard, self.state = guard, state
         self.listening = threading.Event()
         self.listeners: list[Listener] = []
@@ -51,7 +46,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
         await super().startup([])  # connections are accepted by our own listeners
-        protocol = partial(self.protocol, self.config, self.server_state, self.lifespan.state)
+        protocol = partial(Protocol, self.guard, {}, self.config, self.server_state, self.lifespan.state)
         self.listeners = [Listener(one, self.guard, protocol, self.server_state) for one in sockets or ()]
         # What is loaded stays; a collector that goes through all of it would hold every request meanwhile.
         gc.collect()
@@ -99,14 +94,10 @@ class Server(uvicorn.Server):
 
 def serve(
     runs: Sequence[str | Path],
-    host: str = "127.0.0.1",
     port: int = 5000,
-    token: str | None = None,
     *,
-    tokens: str | Path | None = None,
+    access: Access | None = None,
     limits: Limits | None = None,
-    hosts: Sequence[str] = (),
-    origins: Sequence[str] = (),
     engine: str = "regard",
     suggestions: str | Path | None = None,
     languages: tuple[str, str] = ("", ""),
@@ -117,21 +108,19 @@ def serve(
     Until then /health says so and requests are answered with 503. A model that cannot be loaded ends the server with
     its error.
 
-    Beyond loopback a token is needed to use the API: `token`, those of the file `tokens`, that of the environment
-    variable REGARD_TOKEN, or a random one, which is then part of the address. `hosts` are further names that the server
-    answers to, `origins` pages of other servers that may call it. `engine` is what translates, as in `regard.load`.
-    `suggestions` is a file to which POST /suggest adds. `languages` are the codes of source and target for runs that
-    name none.
+    `access` says where it listens (default: loopback) and who may use it; beyond loopback a token is needed, and a
+    random one is made if there is none, which is then part of the address. `engine` is what translates, as in
+    `regard.load`. `suggestions` is a file to which POST /suggest adds. `languages` are the codes of source and target
+    for runs that name none.
     """
     _check_runs(runs, languages)
-    known, shown = _find_tokens(host, token, tokens)
-    access = Access(host, known, tuple(name.lower() for name in hosts), frozenset(origins))
-    listener = _bind(host, port)
-    address = _address(host, listener.getsockname()[1], shown)
+    access = secured(access or Access(tokens=read_tokens()))
+    listener = _bind(access.host, port)
+    address = _address(access.host, listener.getsockname()[1], access.shown)
     for name in ("asyncio", "uvicorn.error", "regard.serve"):
         logging.getLogger(name).addFilter(OncePerMinute())
     sys.setswitchinterval(SWITCH)
-    state = ServerState([str(run) for run in runs], limits or Limits(), access, engine)
+    state = ServerState([str(run) for run in runs], _within_open_files(limits or Limits()), access, engine)
     state.unnamed = dict(zip(("source", "target"), languages, strict=True))
     state.suggestions = None if suggestions is None else Path(suggestions)
     try:
@@ -151,34 +140,27 @@ def _check_runs(runs: Sequence[str | Path], languages: tuple[str, str]) -> None:
         check_code(code)
 
 
-def _find_tokens(host: str, token: str | None, file: str | Path | None) -> tuple[tuple[AccessToken, ...], str | None]:
-    """The tokens that clients may send, and the one that is part of the address; a random one where one is needed."""
-    known = read_tokens(token, file)
-    if known or is_loopback(host):
-        return known, token
-    made = secrets.token_urlsafe(24)
-    return (AccessToken("default", made),), made
+def _within_open_files(limits: Limits) -> Limits:
+    """The limits with no more connections than the process may open files."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
 
 
 def _server(state: ServerState) -> Server:
-    """The server of this state, with no more connections than the process may open files."""
-    limits, files = state.limits, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    bounded = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
     guard = build(state)
-    protocol = type("Bounded", (Protocol,), {"limits": bounded, "idle": {}, "guard": guard})
     config = uvicorn.Config(
         guard,
-        http=protocol,
+        http="httptools",
         ws="none",
         loop="uvloop",
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=int(limits.sending) or 1,
+        timeout_keep_alive=int(state.limits.sending) or 1,
         timeout_graceful_shutdown=3,
         lifespan="off",
     )
-    return Server(config, protocol, guard, state)
+    return Server(config, guard, state)
 
 
 def _answer(server: Server, listener: socket.socket, ready: Callable[[], None]) -> None:
@@ -198,32 +180,6 @@ def _answer(server: Server, listener: socket.socket, ready: Callable[[], None]) 
     server.run(sockets=[listener])
     if failed and not server.state.stopping:
         raise failed[0]
-
-
-def read_tokens(token: str | None, file: str | Path | None) -> tuple[AccessToken, ...]:
-    """The tokens that clients may send: an option, the environment, and a TOML file with one table for each.
-
-    [tokens.editor]
-    token = "a long secret"
-    rate = 10        # requests a second; optional
-    quota = 1000000  # characters a day; optional
-    """
-    found = [AccessToken("default", one) for one in (token, os.environ.get(TOKEN_VARIABLE)) if one is not None]
-    if file is not None:
-        try:
-            tables = tomllib.loads(Path(file).read_text("utf-8")).get("tokens", {})
-            found += [AccessToken(name, **table) for name, table in tables.items()]
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            if isinstance(error, ConfigError):
-                raise
-            why = getattr(error, "strerror", None) or error
-            raise ConfigError(
-                f"The tokens in {file} cannot be read ({why}); each is a table [tokens.NAME] with token, "
-                f"and rate and quota if you want them."
-            ) from None
-        if not tables:
-            raise ConfigError(f"The file {file} holds no tokens; each is a table [tokens.NAME] with token.")
-    return tuple(found)
 
 
 def _bind(host: str, port: int) -> socket.socket:

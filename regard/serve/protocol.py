@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from regard.serve.guard import Guard, Refusal, refusal_response, written
-from regard.serve.limits import Limits, RefusedError
+from regard.serve.limits import RefusedError
 
 LINGER = 1.0  # seconds in which a refused client may keep sending before the connection is closed
 log = logging.getLogger("regard.serve")
@@ -29,9 +29,6 @@ class Protocol(HttpToolsProtocol):
     gives way to a new one; if none is idle, the new one is refused.
     """
 
-    limits = Limits()
-    idle: dict["Protocol", None]  # of one server, the longest idle first
-    guard: Guard
     refused = False
     cycle: RequestResponseCycle | None = None  # type: ignore[assignment]
     _opened = False
@@ -44,14 +41,16 @@ class Protocol(HttpToolsProtocol):
 
     def __init__(
         self,
+        guard: Guard,
+        idle: dict["Protocol", None],  # the idle connections of the server, the longest idle first
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._setup = config, server_state, app_state, _loop
+        self.guard, self.idle, self.limits = guard, idle, guard.limits
+        self._setup = config, server_state, app_state
         self.server_state, self.connections = server_state, server_state.connections
-        self.loop = _loop or asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from regard.data.formats.segment import Link
+
 MOST_ROWS = 32  # sentences of a batch
 MOST_COST = 32768  # characters times beam of a batch, padding counted
 
@@ -64,7 +66,7 @@ class Written(NamedTuple):
     finished: str = "end"
     flags: tuple[str, ...] = ()  # what is not right with it
     unknown: tuple[str, ...] = ()  # words or characters of the source that were never seen in training
-    links: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = ()  # spans of source and translation
+    links: tuple[Link, ...] = ()
     unplaced: tuple[str, ...] = ()  # terms that could not be placed
 
 

@@ -204,20 +204,13 @@ class Call:
             self.token.count_characters(characters, time.monotonic(), self.request.url.path)
         self.state.metrics.characters += characters
 
-    async def work(self, worker: Worker, method: str, *args: Any, admitted: bool = False) -> Any:
-        """The result of exclusive work: a method of the model. `admitted` is the second part of an accepted request."""
-        return await self._exclusive(worker, MethodCall(method, args), admitted)
-
     async def answer(self, worker: Worker, method: str, *args: Any) -> Response:
-        """An answer that the process of the model writes and compresses, for results that may be large."""
+        """The result of exclusive work, a method of the model, whose process writes and compresses the answer."""
         packed = accepts_gzip(self.request)
-        body = await self._exclusive(worker, MethodCall(method, args, True, packed))
+        worker.make_room(self.client)
+        work = MethodCall(method, args, True, packed)
+        body = await self._wait(worker, Ticket(self.deadline, self.client, work=work))
         return SlicedResponse(self.state, body, packed)
-
-    async def _exclusive(self, worker: Worker, work: MethodCall, admitted: bool = False) -> Any:
-        if not admitted:
-            worker.make_room(self.client)
-        return await self._wait(worker, Ticket(self.deadline, self.client, work=work))
 
     async def aside(self, worker: Worker, method: str, *args: Any) -> Any:
         """The result of a method that needs no decoding; tried once more if the process dies."""

@@ -358,10 +358,9 @@ class Worker:
         return between
 
     def _translate(self, batch: list[Row], alone: bool = True) -> None:
-        options = batch[0].ticket.options
         deadline = max(sentence.ticket.deadline for sentence in batch)
         began = time.monotonic()
-        job = ([sentence.text for sentence in batch], options)
+        job = MethodCall("translate", ([sentence.text for sentence in batch], batch[0].ticket.options))
         call = self._begin("run" if alone else "between", job, deadline)
         between = self._let_pass(max(len(sentence.text) for sentence in batch)) if alone else lambda: None
         self._watch(call, lambda: all(sentence.ticket.over for sentence in batch), between)

@@ -12,7 +12,7 @@ from regard.data.pairs import PairEncoding
 from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
 from regard.decode.hypothesis import flags
-from regard.serve.layout import plain
+from regard.serve.layout import Layout, read_plain
 from regard.serve.queue import Written
 
 CHARACTERS = list("ab \"',.;:\u0085\u2028\u2029\x0b\x0c\x1c\x1d\x1e\x00\u00a0\u3000\u200d\u202e\ufeffé中😀\r")
@@ -88,7 +88,7 @@ def padding(draw: Random, folder: Path) -> None:
 @check("F4", "a text of any length is cut into pieces that fit, and nothing of it is lost", 10, 1000)
 def huge(draw: Random, folder: Path) -> None:
     text = draw.choice(["", " ", "\n", ". "]).join(draw.choices([*WORDS, "x" * 2000, ".", "中" * 700], k=200))
-    layout = plain(text, line=500)
+    layout = Layout(read_plain(text))
     assert all(len(sentence) <= 500 for sentence in layout.sentences)
     assert layout.write([Written(sentence) for sentence in layout.sentences]) == text
 

@@ -36,7 +36,7 @@ from regard.data.tmx import read_units
 from regard.data.vocabulary import Vocabulary
 from regard.errors import RegardError
 from regard.look.trace import Trace
-from regard.serve.layout import Layout, plain
+from regard.serve.layout import Layout, read_plain
 from regard.serve.queue import Written
 from regard.training.runs import read_shapes, read_tensors
 
@@ -437,7 +437,7 @@ SHAPES = [
 
 
 def split_plain(text: str, name: str) -> None:
-    layout = plain(text)
+    layout = Layout(read_plain(text))
     layout.write([Written(sentence) for sentence in layout.sentences])
 
 

@@ -124,7 +124,7 @@ class Placer:
         self.segment, self.tags, self.text = segment, segment.tags, found.text
         self.source = split_words(segment.text, (0, len(segment.text)))
         self.starts = [start for start, _ in self.source]
-        links = sorted((trim(found.text, target), trim(segment.text, source)) for source, target in found.links)
+        links = sorted((trim(found.text, target), trim(segment.text, source)) for source, target, _ in found.links)
         self.target, self.linked = _units(found.text, links)
         self.bounds: dict[Span, Range] = {}  # source sentence -> its target words
         firsts = [start for start, _ in self.target]

@@ -60,11 +60,19 @@ class Segment(NamedTuple):
 Part = str | Segment
 
 
+class Link(NamedTuple):
+    """Words of a text and of its translation that belong together, as spans of both."""
+
+    source: Span
+    target: Span
+    weight: float = 0.0  # of attention; 0 where something else links them
+
+
 class Sentence(NamedTuple):
-    """A sentence of a segment and its translation: which words belong together, as spans of both."""
+    """The translation of a sentence, and which words of both belong together."""
 
     text: str
-    links: tuple[tuple[Span, Span], ...] = ()  # (source span, target span)
+    links: tuple[Link, ...] = ()
 
 
 class Aligned(NamedTuple):
@@ -72,7 +80,7 @@ class Aligned(NamedTuple):
 
     text: str
     sentences: list[tuple[Span, Span]]
-    links: list[tuple[Span, Span]]
+    links: list[Link]
 
 
 # --- placeholders
@@ -293,14 +301,14 @@ def join_sentences(text: str, spans: list[Span], written: list[Sentence]) -> Ali
     """The text with its sentences replaced by their translations; what is between them stays."""
     parts: list[str] = []
     sentences: list[tuple[Span, Span]] = []
-    links: list[tuple[Span, Span]] = []
+    links: list[Link] = []
     reached = size = 0
     for (start, end), sentence in zip(spans, written, strict=True):
         parts += [text[reached:start], sentence.text]
         at = size + start - reached
         size = at + len(sentence.text)
         sentences.append(((start, end), (at, size)))
-        links += [((start + a, start + b), (at + c, at + d)) for (a, b), (c, d) in sentence.links]
+        links += [Link((start + a, start + b), (at + c, at + d), weight) for (a, b), (c, d), weight in sentence.links]
         reached = end
     parts.append(text[reached:])
     return Aligned("".join(parts), sentences, links)
