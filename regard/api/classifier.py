@@ -10,7 +10,6 @@ from regard.api.tracing import Trained
 from regard.data import documents as corpus
 from regard.data.batching import plan_epoch
 from regard.data.files import Progress, is_blank, reporting
-from regard.data.settings import fixed
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
 from regard.evaluate.classification import BagOfWords, ClassScore, score_classes
@@ -72,7 +71,7 @@ class Classifier(Trained):
 
     def _labelled(self, files: Sequence[str | Path]) -> corpus.DocumentSet:
         data = self.experiment.data
-        documents = corpus.document_files(data, tuple(str(path) for path in files), fixed(data))
+        documents = corpus.document_files(data, tuple(str(path) for path in files))
         found = [one for one in documents if not is_blank(one.text)]
         if not found:
             raise DataError(f"{', '.join(map(str, files))} has no document with a word; there is nothing to score.")

@@ -103,13 +103,11 @@ def pairs_in_memory(examples: Sequence[Example]) -> Corpus[Pair]:
     return Corpus(lambda digests: items, (), [text for one in items for text in (one.source, one.target)])
 
 
-def open_corpus(config: DataConfig, prefix: str = "", reading: Reading | None = None) -> Corpus[Pair] | None:
+def open_corpus(config: DataConfig, prefix: str = "") -> Corpus[Pair] | None:
     """The files that the settings name, or with "dev_" as prefix those for validation; None where they name none.
 
-    Missing files are refused here, before anything long begins. The settings also say how the files are read, unless
-    `reading` does.
+    Missing files are refused here, before anything long begins. The settings also say how the files are read.
     """
-    reading = reading or config
     source, target, tsv, tmx = (as_files(getattr(config, prefix + name)) for name in ("source", "target", "tsv", "tmx"))
     for path in (*source, *target, *tsv, *tmx):
         check_file(path)
@@ -118,15 +116,15 @@ def open_corpus(config: DataConfig, prefix: str = "", reading: Reading | None = 
     if len(given) > 1:
         raise DataError(f"Both {given[0]} and {given[1]} are given; give one of the two.")
     if tmx:
-        languages = choose_languages(tmx, config.source_language, config.target_language, reading=reading)
-        return translation_memory(tmx, *languages, reading)
+        languages = choose_languages(tmx, config.source_language, config.target_language, reading=config)
+        return translation_memory(tmx, *languages, config)
     if tsv:
-        return tab_separated(tsv, reading)
+        return tab_separated(tsv, config)
     if bool(source) != bool(target):
         names = [f"data.{prefix}{side}" for side in ("source", "target")]
         there, missing = names if source else names[::-1]
         raise DataError(f"Only {there} is given; a parallel corpus needs {missing} too.")
-    return parallel_files(source, target, reading) if source else None
+    return parallel_files(source, target, config) if source else None
 
 
 def find_corpus(config: DataConfig) -> Corpus[Pair]:
