@@ -275,6 +275,12 @@ def test_footnotes_of_markdown_keep_their_marks() -> None:
     assert document.unchanged() == text.encode()
 
 
+def test_backticks_that_close_nothing_hide_no_marks() -> None:
+    (segment,) = read_document(b"One ` two **three``` four** and ``five`` <i t='_'>six_</i>.", "x.md").segments
+    assert segment.text == "One ` two three``` four and six_."
+    assert [tag.raw for tag in segment.tags] == ["**", "**", "``five``", "<i t='_'>", "</i>"]
+
+
 LAUGHS = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><xliff><file>&b;</file></xliff>'
 
 
