@@ -8,7 +8,7 @@ import torch
 
 from regard.api.tracing import Trained
 from regard.data import documents as corpus
-from regard.data.batching import plan_epoch
+from regard.data.batching import ShardedPlan
 from regard.data.files import Progress, is_blank, reporting
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
@@ -56,7 +56,7 @@ class Classifier(Trained):
         """Classify every document of labelled files: accuracy and confusion matrix."""
         documents = self._labelled(files)
         answers = torch.zeros(len(documents), dtype=torch.long)
-        plan = plan_epoch(documents.sizes, documents.sizes, _WORDS, seed=1, epoch=0)
+        plan = ShardedPlan(documents.sizes, documents.sizes, _WORDS, seed=1, epoch=0)
         for numbers in reporting(plan, progress, len(documents), len):
             with torch.inference_mode():
                 answers[numbers] = self.model(*self._moved(documents.batch(numbers.tolist()))).argmax(1).cpu()
