@@ -9,14 +9,12 @@ from typing import NamedTuple
 
 from regard.data.files import bare_name
 from regard.data.formats import html, markdown, po, srt, xliff
-from regard.data.formats.place import spell
 from regard.data.formats.segment import Builder, Part, Segment, framed
 from regard.errors import DataError, check_known
 
 LARGEST = 64 << 20  # bytes of a file
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _HEAD = 4096  # bytes in which a file names its encoding
-SOURCE_OF_PO = "en"  # the messages of a program are English, as gettext recommends; the header names the target
 
 
 class Format(NamedTuple):
@@ -27,7 +25,8 @@ class Format(NamedTuple):
     charset: re.Pattern[bytes] | None = None  # what it writes before the name of its encoding
     outside: str = "strict"
     markup: bool = True  # is more than its words
-    bilingual: bool = False  # holds source and target side by side
+    # Of a format that holds source and target side by side: the codes of both languages, and the words of each unit.
+    pairs: Callable[[str], tuple[tuple[str, str], Iterator[tuple[str, str]]]] | None = None
     also: tuple[Callable[[str], Iterator[Part]], ...] = ()  # how it is read again for what is inside its markup
     say: Callable[[str, str], str] = lambda text, language: text  # says the language of its text, if it says one
 
@@ -46,8 +45,8 @@ def read_lines(text: str) -> Iterator[Part]:
 _HTML = Format(
     "HTML", html.read, html.CHARSET, "xmlcharrefreplace", also=(html.read_attributes,), say=html.say_language
 )
-_XLIFF = Format("XLIFF", xliff.read, xliff.CHARSET, "xmlcharrefreplace", bilingual=True)
-_PO = Format("PO", po.read, po.CHARSET, bilingual=True)
+_XLIFF = Format("XLIFF", xliff.read, xliff.CHARSET, "xmlcharrefreplace", pairs=xliff.pairs)
+_PO = Format("PO", po.read, po.CHARSET, pairs=po.pairs)
 FORMATS: dict[str, Format] = {
     "txt": Format("plain text", read_lines, markup=False),
     "html": _HTML,
@@ -78,7 +77,7 @@ def format_of(name: str) -> Format | None:
 def is_bilingual(name: str) -> bool:
     """Whether a file of this name holds both sides of a translation."""
     found = format_of(name)
-    return found is not None and found.bilingual
+    return found is not None and found.pairs is not None
 
 
 @dataclass(frozen=True)
@@ -161,44 +160,14 @@ def _known(encoding: str, name: str) -> str:
     return info.name
 
 
-class Texts(NamedTuple):
-    """A unit: its language codes and texts; `target` is empty where it has no translation."""
-
-    languages: tuple[str, str]
-    source: str
-    target: str
-
-
-def read_bilingual(data: bytes, name: str) -> Iterator[Texts]:
-    """The units of a PO or XLIFF file. Fuzzy translations count as missing."""
+def read_bilingual(data: bytes, name: str) -> Iterator[tuple[tuple[str, str], str, str]]:
+    """The units of a PO or XLIFF file: the codes of both languages, the source, and the target, empty where it is
+    missing."""
     bare = bare_name(name)
-    text, _, _ = decode_file(data, bare, find_format(bare))
+    form = find_format(bare)
+    assert form.pairs is not None
     try:
-        yield from _read_po(text) if find_format(bare).name == "PO" else _read_xliff(text)
+        languages, pairs = form.pairs(decode_file(data, bare, form)[0])
+        yield from ((languages, *pair) for pair in pairs)
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
-
-
-def _read_po(text: str) -> Iterator[Texts]:
-    lines = text.split("\n")
-    language = po.language_of(lines)
-    if not language:
-        raise DataError("the header names no language of the translations; add a line such as Language: fr.")
-    for message in po.messages(lines):
-        for form, (written, _, _) in sorted(message.translations.items()) if message.text else ():
-            source = message.plural if message.plural and form else message.text
-            both = (_words(source), "" if message.fuzzy else _words(written))
-            yield Texts((SOURCE_OF_PO, language), *both)
-
-
-def _words(text: str) -> str:
-    found = po.segment(text, "")
-    return spell(found) if found else ""
-
-
-def _read_xliff(text: str) -> Iterator[Texts]:
-    languages, units = xliff.units(text)
-    if not all(languages):
-        raise DataError("the file names no two languages; its source and target language are attributes.")
-    for unit in units:
-        yield Texts(languages, *unit)
