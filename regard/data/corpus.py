@@ -9,7 +9,7 @@ from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.encoding import Corpus
 from regard.data.files import Digests, bare_name, check_file, language_of, read_files, read_lines
-from regard.data.formats.document import format_of, is_bilingual
+from regard.data.formats.document import format_of
 from regard.data.pharaoh import Alignment, Link, parse_pharaoh
 from regard.data.settings import READING, DataConfig, Reading, as_files
 from regard.data.tmx import are_varieties, choose_languages, find_tag, list_languages, plain_tag, read_units
@@ -138,12 +138,11 @@ def find_corpus(config: DataConfig) -> Corpus[Pair]:
     for kind, others in (("tsv", paired), ("tmx", paired + tsv)):
         if any(bare_name(path).lower().endswith(f".{kind}") for path in others):
             raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
-    if both := next(filter(is_bilingual, paired + tsv), None):
-        raise ConfigError(f"{both} holds both sides of a corpus, and markup: give it as a memory, data.tmx, alone.")
     for path in paired + tsv:
         found = format_of(path)
         if found is not None and found.markup:
-            raise ConfigError(f"{path} is {found.name}, with markup: give plain text, one sentence per line.")
+            instead = "it as a memory, data.tmx, alone" if found.pairs else "plain text, one sentence per line"
+            raise ConfigError(f"{path} is {found.name}, with markup: give {instead}.")
     corpus = open_corpus(config)
     if corpus is None:
         raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, data.tmx, or data.corpus.")

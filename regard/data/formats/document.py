@@ -74,12 +74,6 @@ def format_of(name: str) -> Format | None:
     return FORMATS.get(PurePath(bare_name(name)).suffix.lower().removeprefix("."))
 
 
-def is_bilingual(name: str) -> bool:
-    """Whether a file of this name holds both sides of a translation."""
-    found = format_of(name)
-    return found is not None and found.pairs is not None
-
-
 @dataclass(frozen=True)
 class Document:
     """A file: its parts in order, and how its text becomes bytes."""
@@ -158,16 +152,3 @@ def _known(encoding: str, name: str) -> str:
     if not info._is_text_encoding:
         raise DataError(f"{name} names the encoding {encoding[:40]!r}, which is none of text; save it as UTF-8.")
     return info.name
-
-
-def read_bilingual(data: bytes, name: str) -> Iterator[tuple[tuple[str, str], str, str]]:
-    """The units of a PO or XLIFF file: the codes of both languages, the source, and the target, empty where it is
-    missing."""
-    bare = bare_name(name)
-    form = find_format(bare)
-    assert form.pairs is not None
-    try:
-        languages, pairs = form.pairs(decode_file(data, bare, form)[0])
-        yield from ((languages, *pair) for pair in pairs)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from None
