@@ -8,7 +8,7 @@ import polib
 import pytest
 from lxml import etree
 
-from regard.data.formats.document import FORMATS, find_format, read_document, readers
+from regard.data.formats.document import FORMATS, find_format, read_document
 from regard.data.formats.html import read as read_html
 from regard.data.formats.place import place_tags, spell
 from regard.data.formats.segment import Aligned, Segment, Sentence, join_sentences, take_sentences
@@ -351,7 +351,7 @@ def test_alt_and_title_attributes_are_segments_of_a_second_reading() -> None:
         '<p TITLE = \'a "big" cat\' data-x=" title=\'no\'">x <img src=a.png alt="the cat &amp; me, %s" alt>'
         '<code title="no">y</code><i translate="no" title="no">z</i><b title=bare title="">w</b></p>'
     )
-    text, attributes = readers("x.html")
+    text, attributes = find_format("x.html").reads
     document = read_document(page.encode(), "x.html", attributes)
     assert [one.text for one in document.segments] == ['a "big" cat', "the cat & me,"]
     assert document.unchanged() == page.encode()

@@ -17,17 +17,22 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codec
 _HEAD = 4096  # bytes in which a file names its encoding
 
 
+Read = Callable[[str], Iterator[Part]]
+
+
 class Format(NamedTuple):
-    """A kind of file: how it is read, which encoding it names, and how it writes characters outside that encoding."""
+    """A kind of file: how it is read, which encoding it names, and how it writes characters outside that encoding.
+
+    What was written by the first of `reads` is read by the next, for what is inside its markup.
+    """
 
     name: str
-    read: Callable[[str], Iterator[Part]]
+    reads: tuple[Read, ...]
     charset: re.Pattern[bytes] | None = None  # what it writes before the name of its encoding
     outside: str = "strict"
     markup: bool = True  # is more than its words
     # Of a format that holds source and target side by side: the codes of both languages, and the words of each unit.
     pairs: Callable[[str], tuple[tuple[str, str], Iterator[tuple[str, str]]]] | None = None
-    also: tuple[Callable[[str], Iterator[Part]], ...] = ()  # how it is read again for what is inside its markup
     say: Callable[[str, str], str] = lambda text, language: text  # says the language of its text, if it says one
 
 
@@ -42,19 +47,17 @@ def read_lines(text: str) -> Iterator[Part]:
         yield from framed(line, start, start + len(core), builder.build(core))
 
 
-_HTML = Format(
-    "HTML", html.read, html.CHARSET, "xmlcharrefreplace", also=(html.read_attributes,), say=html.say_language
-)
-_XLIFF = Format("XLIFF", xliff.read, xliff.CHARSET, "xmlcharrefreplace", pairs=xliff.pairs)
-_PO = Format("PO", po.read, po.CHARSET, pairs=po.pairs)
+_HTML = Format("HTML", (html.read, html.read_attributes), html.CHARSET, "xmlcharrefreplace", say=html.say_language)
+_XLIFF = Format("XLIFF", (xliff.read,), xliff.CHARSET, "xmlcharrefreplace", pairs=xliff.pairs)
+_PO = Format("PO", (po.read,), po.CHARSET, pairs=po.pairs)
 FORMATS: dict[str, Format] = {
-    "txt": Format("plain text", read_lines, markup=False),
+    "txt": Format("plain text", (read_lines,), markup=False),
     "html": _HTML,
     "htm": _HTML,
     "xhtml": _HTML,
-    "md": Format("Markdown", markdown.read),
-    "markdown": Format("Markdown", markdown.read),
-    "srt": Format("SRT", srt.read),
+    "md": Format("Markdown", (markdown.read,)),
+    "markdown": Format("Markdown", (markdown.read,)),
+    "srt": Format("SRT", (srt.read,)),
     "po": _PO,
     "pot": _PO,
     "xlf": _XLIFF,
@@ -81,7 +84,7 @@ class Document:
     parts: list[Part]
     encoding: str
     mark: bytes  # of the byte order
-    outside: str
+    form: Format
     name: str
 
     @property
@@ -101,9 +104,9 @@ class Document:
 
     def encode(self, text: str, language: str = "") -> bytes:
         """A text in the encoding of the file; where the file names its language, that becomes `language`."""
-        text = find_format(self.name).say(text, language) if language else text
+        text = self.form.say(text, language) if language else text
         try:
-            return self.mark + text.encode(self.encoding, self.outside)
+            return self.mark + text.encode(self.encoding, self.form.outside)
         except UnicodeEncodeError as error:
             raise DataError(
                 f"The translation of {self.name} has the character {text[error.start]!r}, which its encoding "
@@ -111,21 +114,15 @@ class Document:
             ) from None
 
 
-def readers(name: str) -> tuple[Callable[[str], Iterator[Part]], ...]:
-    """How a file of this name is read, one after the other: what was written is read by the next."""
-    form = find_format(name)
-    return (form.read, *form.also)
-
-
-def read_document(data: bytes, name: str, read: Callable[[str], Iterator[Part]] | None = None) -> Document:
+def read_document(data: bytes, name: str, read: Read | None = None) -> Document:
     """The document in a file of this name; what cannot be read is refused in one sentence."""
     form = find_format(name)
     text, encoding, mark = decode_file(data, name, form)
     try:
-        parts = [part for part in (read or form.read)(text) if part != ""]
+        parts = [part for part in (read or form.reads[0])(text) if part != ""]
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
-    return Document(parts, encoding, mark, form.outside, name)
+    return Document(parts, encoding, mark, form, name)
 
 
 def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
