@@ -25,7 +25,7 @@ from race import Lane, machine, race, report
 from torch import Tensor, nn
 
 from regard.config import load_toml, read
-from regard.data.batching import make_batch, plan_epoch
+from regard.data.batching import ShardedPlan, make_batch
 from regard.data.pairs import PairEncoding
 from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
@@ -63,7 +63,7 @@ def read_batches(tokens: int, count: int, device: str, shuffled: bool) -> list[B
     config = read(DataConfig, load_toml(CONFIG)["data"], "data")
     with tempfile.TemporaryDirectory() as folder:
         pairs = prepare(PairEncoding(config), Path(folder) / "run").train
-        plan = list(plan_epoch(pairs.source_lengths, pairs.target_lengths, tokens, 1, 0))
+        plan = list(ShardedPlan(pairs.source_lengths, pairs.target_lengths, tokens, 1, 0))
         if shuffled:
             plan = np.array_split(np.random.default_rng(1).permutation(len(pairs)), len(plan))
         plan.sort(key=lambda numbers: pairs.target_lengths[numbers].mean() / pairs.target_lengths[numbers].max())

@@ -18,7 +18,7 @@ from regard.data.encoding import have_text
 from regard.data.pairs import PairEncoding, PairSet, Resampled
 from regard.data.prepare import Preparing, prepare, survey
 from regard.data.settings import DataConfig
-from regard.data.store import ColumnType, id_type, open_store, write_store
+from regard.data.store import ColumnType, Store, find_store, id_type, write_store
 from regard.data.text_corpus import TextDataConfig, TextEncoding
 from regard.data.tokenisers import tokenise_here, tokenisers
 from regard.data.vocabulary import Vocabulary
@@ -198,7 +198,7 @@ def test_a_damaged_store_is_named_and_made_again(tmp_path):
             if bad != good:
                 path.write_bytes(bad)
                 with pytest.raises(DataError, match=f"{path.name} is missing or damaged"):
-                    open_store(run / "corpus", first.fingerprint)
+                    Store(run / "corpus")
         again = prepare(PairEncoding(config), run)
         assert [path.name in note for note in again.notes if "made again" in note] == [True]
         assert (ids(again.train), ids(again.dev)) == expected
@@ -219,14 +219,13 @@ def test_large_vocabularies_take_four_bytes_and_empty_stores_open(tmp_path):
         ("train", {"ids": [[6]], "line": [9]}),
         ("dev", {}),
     ]
-    for store in (write_store(tmp_path / "wide", "f", types, blocks), open_store(tmp_path / "wide", "f")):
+    for store in (write_store(tmp_path / "wide", "f", types, blocks), Store(tmp_path / "wide")):
         train = store.parts["train"]
         assert [train["ids"].row(index).tolist() for index in range(3)] == [[70_000, 5], [], [6]]
         assert train["line"].tolist() == [1, 4, 9]
         assert isinstance(train["ids"].values, np.memmap)
         assert len(store.parts["dev"]["ids"]) == len(store.parts["dev"]["line"]) == 0
-    assert open_store(tmp_path / "wide", "g") is None
-    assert open_store(tmp_path / "none", "f") is None
+    assert find_store(tmp_path / "wide", "g") == find_store(tmp_path / "none", "f") == (None, [])
 
 
 def test_sampling_is_pure_varies_by_epoch_and_respects_the_limit(tmp_path):

@@ -124,9 +124,7 @@ def test_invalid_bytes_are_refused_with_file_and_line_or_replaced(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"good\nba\xffd\ngood\n")
     with pytest.raises(DataError, match=r"text, line 2: byte 3 \(0xFF\) is not UTF-8.*data.invalid"):
-        list(read_lines(path, Reading()))
-    with pytest.raises(DataError, match=r"is not UTF-8; convert it to UTF-8\.$"):
-        list(read_lines(path))  # without settings there is no advice to change them
+        list(read_lines(path))
     assert list(read_lines(path, Reading(invalid="replace"))) == ["good", "ba\ufffdd", "good"]
     path.write_bytes(b"lone \\ud800 surrogate\n".replace(b"\\ud800", b"\xed\xa0\x80"))
     with pytest.raises(DataError, match="line 1"):
@@ -148,7 +146,7 @@ def test_a_line_has_a_limit_and_one_byte_less_is_read(tmp_path, packed):
         path = tmp_path / "text"
         path.write_bytes(PACKERS.get(packed, bytes)(content))
         assert len(list(read_lines(path, Reading(max_line=200_001)))) == 2
-        with pytest.raises(DataError, match=r"text, line 2 has more than 200000 bytes; break .* set data\.max_line"):
+        with pytest.raises(DataError, match=r"text, line 2 has more than 200000 bytes \(data\.max_line\); break"):
             list(read_lines(path, Reading(max_line=200_000)))
 
 
@@ -158,7 +156,7 @@ def test_a_packed_file_has_a_limit(tmp_path, packed):
     path.write_bytes(PACKERS[packed](b"abc\n" * 50_000))
     assert sum(1 for _ in read_lines(path, Reading(max_unpacked=200_000))) == 50_000
     for read in (lambda reading: list(read_lines(path, reading)), lambda reading: list(read_units(str(path), reading))):
-        with pytest.raises(DataError, match=r"text unpacks to more than 1000 bytes; .*set data\.max_unpacked"):
+        with pytest.raises(DataError, match=r"text unpacks to more than 1000 bytes \(data\.max_unpacked\)"):
             read(Reading(max_unpacked=1000))
     assert len(read_whole(path, 200_000)) == 200_000
     with pytest.raises(DataError, match="holds more than 0 MiB"):

@@ -10,7 +10,7 @@ import torch
 from commands import run_ranks
 from test_captioning import task_of
 
-from regard.data.batching import Batch, make_even, plan_epoch, round_up
+from regard.data.batching import Batch, ShardedPlan, make_even, round_up
 from regard.data.pairs import LinkedBatch
 from regard.models.registry import MODELS, build
 from regard.training.distributed import Ranks
@@ -33,7 +33,7 @@ def test_an_even_plan_holds_every_pair_once_in_few_shapes():
     source = np.minimum(1 + draw.geometric(0.05, 5000), 100)
     target = np.clip(source + draw.integers(-3, 6, 5000), 1, 100)
     shapes, pairs = set(), []
-    plan = plan_epoch(source, target, 1024, seed=1, epoch=2, even=True)
+    plan = ShardedPlan(source, target, 1024, seed=1, epoch=2, even=True)
     for position in range(len(plan)):
         numbers = plan[position]
         pairs += numbers.tolist()
@@ -47,7 +47,7 @@ def test_an_even_plan_holds_every_pair_once_in_few_shapes():
     assert sorted(pairs) == list(range(5000))
     assert len(shapes) < len(plan) / 2
     assert len({shape[1:] for shape in shapes}) == len(shapes)  # the rows follow from the lengths
-    assert [len(batch) for batch in plan_epoch(source, target, 1024, 1, 2)] != [len(batch) for batch in plan]
+    assert [len(batch) for batch in ShardedPlan(source, target, 1024, 1, 2)] != [len(batch) for batch in plan]
 
 
 def test_what_is_added_is_padding_and_rows_of_length_one():

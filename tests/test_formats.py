@@ -8,7 +8,7 @@ import polib
 import pytest
 from lxml import etree
 
-from regard.data.formats.document import FORMATS, find_format, read_document, readers
+from regard.data.formats.document import FORMATS, find_format, read_document
 from regard.data.formats.html import read as read_html
 from regard.data.formats.place import place_tags, spell
 from regard.data.formats.segment import Aligned, Link, Segment, Sentence, join_sentences, take_sentences
@@ -275,6 +275,12 @@ def test_footnotes_of_markdown_keep_their_marks() -> None:
     assert document.unchanged() == text.encode()
 
 
+def test_backticks_that_close_nothing_hide_no_marks() -> None:
+    (segment,) = read_document(b"One ` two **three``` four** and ``five`` <i t='_'>six_</i>.", "x.md").segments
+    assert segment.text == "One ` two three``` four and six_."
+    assert [tag.raw for tag in segment.tags] == ["**", "**", "``five``", "<i t='_'>", "</i>"]
+
+
 LAUGHS = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><xliff><file>&b;</file></xliff>'
 
 
@@ -345,7 +351,7 @@ def test_alt_and_title_attributes_are_segments_of_a_second_reading() -> None:
         '<p TITLE = \'a "big" cat\' data-x=" title=\'no\'">x <img src=a.png alt="the cat &amp; me, %s" alt>'
         '<code title="no">y</code><i translate="no" title="no">z</i><b title=bare title="">w</b></p>'
     )
-    text, attributes = readers("x.html")
+    text, attributes = find_format("x.html").reads
     document = read_document(page.encode(), "x.html", attributes)
     assert [one.text for one in document.segments] == ['a "big" cat', "the cat & me,"]
     assert document.unchanged() == page.encode()
@@ -389,7 +395,7 @@ def test_po_and_xliff_are_memories_to_train_on(tmp_path) -> None:
     ]  # fmt: skip
     assert found["app.xlf"] == [("Done", "Fait")]
     for files in ({"source": str(po), "target": str(po)}, {"tsv": str(xlf)}):
-        with pytest.raises(ConfigError, match="holds both sides of a corpus, and markup: give it as a memory"):
+        with pytest.raises(ConfigError, match="with markup: give it as a memory"):
             find_corpus(DataConfig(**files))
     for name in ("a.html", "a.md.gz", "a.srt"):
         with pytest.raises(ConfigError, match="with markup: give plain text, one sentence per line"):

@@ -264,9 +264,9 @@ def test_a_folder_of_other_inputs_or_another_task_is_refused(corpus, tmp_path):
     out = tmp_path / "out"
     make_plan(paths, out, 4, "", TASK)
     for change, sentence in (
-        ((paths, out, 5, "", TASK), "begun with another run or other settings"),
-        ((paths, out, 4, "", {"work": "lower"}), "begun with another run or other settings"),
-        ((paths, out, 4, "", {**TASK, "align": False}), "begun by another version of regard"),
+        ((paths, out, 5, "", TASK), "begun with another run, other settings"),
+        ((paths, out, 4, "", {"work": "lower"}), "begun with another run, other settings"),
+        ((paths, out, 4, "", {**TASK, "align": False}), "or another version of regard"),
         ((paths[:1], out, 4, "", TASK), "begun with other input files"),
     ):
         with pytest.raises(RunError, match=sentence):

@@ -15,7 +15,6 @@ from regard.api.tracing import Output, Trained
 from regard.data.captions import open_captions, without_punctuation
 from regard.data.files import Progress, reporting
 from regard.data.images import Pixels, as_tensor, read_picture
-from regard.data.settings import fixed
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import decode
 from regard.decode.steps import Demands
@@ -136,7 +135,7 @@ class CaptionWriter(Trained):
 
     def score(self, images: str, captions: str = "", progress: Progress | None = None, **options: Any) -> CaptionScore:
         """Caption every picture of a tar file or folder and score against its captions: BLEU-1 to BLEU-4."""
-        files, corpus = open_captions(images, captions, fixed(self.experiment.data))
+        files, corpus = open_captions(images, captions, self.experiment.data)
         entries = list(corpus)
         written: list[str] = []
         parts = [entries[first : first + _AT_ONCE] for first in range(0, len(entries), _AT_ONCE)]

@@ -8,9 +8,8 @@ import torch
 
 from regard.api.tracing import Trained
 from regard.data import documents as corpus
-from regard.data.batching import plan_epoch
+from regard.data.batching import ShardedPlan
 from regard.data.files import Progress, is_blank, reporting
-from regard.data.settings import fixed
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
 from regard.evaluate.classification import BagOfWords, ClassScore, score_classes
@@ -57,7 +56,7 @@ class Classifier(Trained):
         """Classify every document of labelled files: accuracy and confusion matrix."""
         documents = self._labelled(files)
         answers = torch.zeros(len(documents), dtype=torch.long)
-        plan = plan_epoch(documents.sizes, documents.sizes, _WORDS, seed=1, epoch=0)
+        plan = ShardedPlan(documents.sizes, documents.sizes, _WORDS, seed=1, epoch=0)
         for numbers in reporting(plan, progress, len(documents), len):
             with torch.inference_mode():
                 answers[numbers] = self.model(*self._moved(documents.batch(numbers.tolist()))).argmax(1).cpu()
@@ -72,7 +71,7 @@ class Classifier(Trained):
 
     def _labelled(self, files: Sequence[str | Path]) -> corpus.DocumentSet:
         data = self.experiment.data
-        documents = corpus.document_files(data, tuple(str(path) for path in files), fixed(data))
+        documents = corpus.document_files(data, tuple(str(path) for path in files))
         found = [one for one in documents if not is_blank(one.text)]
         if not found:
             raise DataError(f"{', '.join(map(str, files))} has no document with a word; there is nothing to score.")

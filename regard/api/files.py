@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from regard.api.translation import Translation
 from regard.api.translator import Translator
 from regard.data.files import Progress, check_not_input, language_of, read_whole, write_atomically
-from regard.data.formats.document import LARGEST, find_format, read_document, readers
+from regard.data.formats.document import LARGEST, find_format, read_document
 from regard.data.formats.place import place_tags, spell
 from regard.data.formats.segment import Aligned, Segment, Sentence, Sentences
 from regard.data.tmx import write_memory
@@ -63,7 +63,7 @@ def translate_file(
     data = read_whole(file, LARGEST)
     counted: list[Translation] = []
     pairs: list[tuple[Segment, Aligned]] = []
-    for read in readers(name):
+    for read in find_format(name).reads:
         document = read_document(data, name, read)
         aligned, sentences = translate_segments(translator, document.segments, progress=progress, **options)
         some = list(zip(document.segments, aligned, strict=True))

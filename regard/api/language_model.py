@@ -8,7 +8,7 @@ from torch import nn
 
 from regard.api.tracing import Trained, check_length, tokens_of, trace_forward
 from regard.api.translator import clean
-from regard.data.batching import plan_epoch
+from regard.data.batching import ShardedPlan
 from regard.data.files import Progress, reporting
 from regard.data.text_corpus import TextRows, TextStreams, make_rows
 from regard.data.vocabulary import Vocabulary
@@ -53,7 +53,7 @@ class Writer(Trained):
         if not attentions(self.model):
             raise RunError(f"{self.name} has no attention module, so there is nothing to measure.")
 
-        numbers = plan_epoch(rows.lengths, rows.lengths, _READ_TOKENS, seed=0, epoch=0)
+        numbers = ShardedPlan(rows.lengths, rows.lengths, _READ_TOKENS, seed=0, epoch=0)
         batches = (rows.batch(some.tolist()) for some in numbers)
         read = reporting(batches, progress, rows.tokens, lambda batch: int(batch.lengths.sum()))
         return reach_sums(self.model, (batch.target for batch in read), farthest)

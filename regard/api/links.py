@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.core.scores import uniform
-from regard.data.batching import pad, plan_epoch
+from regard.data.batching import ShardedPlan, pad
 from regard.data.files import read_small, write_atomically
 from regard.data.formats.segment import Link
 from regard.data.sentences import Span, split_words
@@ -91,7 +91,7 @@ def read_together(pairs: Sequence[Pair], device: torch.device) -> Iterator[tuple
     if not pairs:
         return
     read, wrote = (np.array([len(pair[side]) for pair in pairs], dtype=np.int64) for side in (0, 1))
-    for places in (batch.tolist() for batch in plan_epoch(read, wrote, _READ_TOKENS, seed=0, epoch=0)):
+    for places in (batch.tolist() for batch in ShardedPlan(read, wrote, _READ_TOKENS, seed=0, epoch=0)):
         source, lengths = pad([pairs[place][0] for place in places])
         target, _ = pad([pairs[place][1] for place in places])
         yield places, source.to(device), lengths.to(device), target.to(device)

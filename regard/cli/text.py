@@ -100,7 +100,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
             sizes = f"{pairs.source} has {len(sources)} and {pairs.target} {len(references)}"
             raise DataError(f"Source and target must have the same number of lines; {sizes}.")
     else:
-        fit = [pair for pair in open_corpus(config, reading=READING) or () if not pair.unfit]
+        fit = [pair for pair in open_corpus(config) or () if not pair.unfit]
         sources, references = [pair.source for pair in fit], [pair.target for pair in fit]
     for note in note_files(config) or _note_language(sources, config.source_language):
         typer.echo(f"note: {note}", err=True)

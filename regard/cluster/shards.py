@@ -167,12 +167,10 @@ def make_plan(paths: Sequence[str | tuple[str, ...]], out: Path, size: int, colu
         write_atomically(out / "plan.json", seal({"inputs": plan.inputs, "size": size, "column": column, "task": task}))
         return plan
     task = json.loads(json.dumps(task))
-    if kept.task.get("work") == task.get("work") and _shape(kept.task) != _shape(task):
-        raise RunError(
-            f"{out} was begun by another version of regard; choose another --out, or finish it with that one."
-        )
     if (kept.size, kept.column, kept.task) != (size, column, task):
-        raise RunError(f"{out} was begun with another run or other settings; choose another --out.")
+        raise RunError(
+            f"{out} was begun with another run, other settings or another version of regard; choose another --out."
+        )
     if [tuple(one.path for one in group.files) for group in kept.inputs] != groups:
         raise RunError(f"{out} was begun with other input files; choose another --out.")
     for one in (file for group in kept.inputs for file in group.files):
@@ -189,11 +187,6 @@ def _read_plan(out: Path) -> Plan | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{out / 'plan.json'} is damaged ({error}); choose another --out.") from None
-
-
-def _shape(task: dict[str, Any]) -> dict[str, type]:
-    """The names of a task and what kind of value each has: what changes between versions, not between settings."""
-    return {name: type(value) for name, value in task.items()}
 
 
 def _input(path: str, sha256: str, size: int, changed: int, lines: int, beside: Sequence[Any] = ()) -> Input:

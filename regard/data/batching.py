@@ -8,7 +8,7 @@ A corpus is planned in shards of a million pairs, so that no process ever holds 
 Shards take their pairs from blocks all over the corpus; their order and that of the batches inside them change with
 every epoch.
 
-A GPU that records its updates needs few shapes: `plan_epoch(..., even=True)` makes batches of lengths on a coarse
+A GPU that records its updates needs few shapes: `ShardedPlan(..., even=True)` makes batches of lengths on a coarse
 scale, and `make_even` pads a batch to that scale. What it adds is masked everywhere, so that no loss changes.
 """
 
@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.errors import ConfigError
 from regard.symbols import PAD, START
 
 Row = Sequence[int] | NDArray[Any]  # token ids
@@ -71,12 +70,20 @@ class Pairs(Protocol):
 
 
 class ShardedPlan(EpochPlan):
-    """The batches of an epoch, each as the numbers of its examples. One shard of them is in memory at a time."""
+    """Batches of pairs of like length, none wider than `batch_tokens`: B * max(S, T) <= batch_tokens.
 
-    def __init__(self, lengths: tuple[Lengths, Lengths], batch_tokens: int, seed: int, epoch: int, even: bool) -> None:
-        self.lengths, self.batch_tokens, self.even = lengths, batch_tokens, even
-        self.seed, self.epoch = seed % 2**63, epoch
-        blocks = -(-len(lengths[0]) // BLOCK)
+    Pairs of a shard are sorted by length with ties in random order, cut, and the batches shuffled. A pair longer than
+    `batch_tokens` is a batch alone. With `even`, lengths count as `round_up` makes them. One shard of batches is in
+    memory at a time.
+    """
+
+    def __init__(
+        self, source_lengths: Lengths, target_lengths: Lengths, batch_tokens: int, seed: int, epoch: int,
+        even: bool = False,
+    ) -> None:  # fmt: skip
+        self.lengths = source_lengths, target_lengths
+        self.batch_tokens, self.even, self.seed, self.epoch = batch_tokens, even, seed % 2**63, epoch
+        blocks = -(-len(source_lengths) // BLOCK)
         # The blocks of a shard are the same in all epochs, and so is the number of its batches.
         self.shards = np.array_split(_shuffled(blocks, [self.seed]), -(-blocks // BLOCKS)) if blocks else []
         counts = np.array([self._count(shard) for shard in range(len(self.shards))], np.int64)
@@ -118,24 +125,6 @@ class ShardedPlan(EpochPlan):
         order = np.lexsort((stream.random_raw(len(examples)), kinds))
         cut = np.split(examples[order], _borders(kinds[order], self.batch_tokens)[1:])
         return [cut[index] for index in np.argsort(stream.random_raw(len(cut)), kind="stable")]
-
-
-def plan_epoch(
-    source_lengths: Lengths,
-    target_lengths: Lengths,
-    batch_tokens: int,
-    seed: int,
-    epoch: int,
-    even: bool = False,
-) -> ShardedPlan:
-    """Batches of pairs of like length, none wider than `batch_tokens`: B * max(S, T) <= batch_tokens.
-
-    Pairs of a shard are sorted by length with ties in random order, cut, and the batches shuffled. A pair longer than
-    `batch_tokens` is a batch alone. With `even`, lengths count as `round_up` makes them.
-    """
-    if batch_tokens < 1:
-        raise ConfigError(f"train.batch_tokens must be at least 1; got {batch_tokens}.")
-    return ShardedPlan((source_lengths, target_lengths), batch_tokens, seed, epoch, even)
 
 
 def _shuffled(count: int, entropy: list[int]) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.encoding import Corpus
 from regard.data.files import Digests, bare_name, check_file, language_of, read_files, read_lines
-from regard.data.formats.document import format_of, is_bilingual
+from regard.data.formats.document import format_of
 from regard.data.pharaoh import Alignment, Link, parse_pharaoh
 from regard.data.settings import READING, DataConfig, Reading, as_files
 from regard.data.tmx import are_varieties, choose_languages, find_tag, list_languages, plain_tag, read_units
@@ -103,13 +103,11 @@ def pairs_in_memory(examples: Sequence[Example]) -> Corpus[Pair]:
     return Corpus(lambda digests: items, (), [text for one in items for text in (one.source, one.target)])
 
 
-def open_corpus(config: DataConfig, prefix: str = "", reading: Reading | None = None) -> Corpus[Pair] | None:
+def open_corpus(config: DataConfig, prefix: str = "") -> Corpus[Pair] | None:
     """The files that the settings name, or with "dev_" as prefix those for validation; None where they name none.
 
-    Missing files are refused here, before anything long begins. The settings also say how the files are read, unless
-    `reading` does.
+    Missing files are refused here, before anything long begins. The settings also say how the files are read.
     """
-    reading = reading or config
     source, target, tsv, tmx = (as_files(getattr(config, prefix + name)) for name in ("source", "target", "tsv", "tmx"))
     for path in (*source, *target, *tsv, *tmx):
         check_file(path)
@@ -118,15 +116,15 @@ def open_corpus(config: DataConfig, prefix: str = "", reading: Reading | None = 
     if len(given) > 1:
         raise DataError(f"Both {given[0]} and {given[1]} are given; give one of the two.")
     if tmx:
-        languages = choose_languages(tmx, config.source_language, config.target_language, reading=reading)
-        return translation_memory(tmx, *languages, reading)
+        languages = choose_languages(tmx, config.source_language, config.target_language, reading=config)
+        return translation_memory(tmx, *languages, config)
     if tsv:
-        return tab_separated(tsv, reading)
+        return tab_separated(tsv, config)
     if bool(source) != bool(target):
         names = [f"data.{prefix}{side}" for side in ("source", "target")]
         there, missing = names if source else names[::-1]
         raise DataError(f"Only {there} is given; a parallel corpus needs {missing} too.")
-    return parallel_files(source, target, reading) if source else None
+    return parallel_files(source, target, config) if source else None
 
 
 def find_corpus(config: DataConfig) -> Corpus[Pair]:
@@ -140,12 +138,11 @@ def find_corpus(config: DataConfig) -> Corpus[Pair]:
     for kind, others in (("tsv", paired), ("tmx", paired + tsv)):
         if any(bare_name(path).lower().endswith(f".{kind}") for path in others):
             raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
-    if both := next(filter(is_bilingual, paired + tsv), None):
-        raise ConfigError(f"{both} holds both sides of a corpus, and markup: give it as a memory, data.tmx, alone.")
     for path in paired + tsv:
         found = format_of(path)
         if found is not None and found.markup:
-            raise ConfigError(f"{path} is {found.name}, with markup: give plain text, one sentence per line.")
+            instead = "it as a memory, data.tmx, alone" if found.pairs else "plain text, one sentence per line"
+            raise ConfigError(f"{path} is {found.name}, with markup: give {instead}.")
     corpus = open_corpus(config)
     if corpus is None:
         raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, data.tmx, or data.corpus.")

@@ -72,13 +72,8 @@ class Labelled(NamedTuple):
 # --- reading
 
 
-def document_files(
-    config: DocumentDataConfig, files: tuple[str, ...], reading: Reading | None = None
-) -> Corpus[Labelled]:
-    """The documents of files, one a line. The name of a file gives its kind, whether it is packed or not.
-
-    The settings also say how the files are read, unless `reading` does.
-    """
+def document_files(config: DocumentDataConfig, files: tuple[str, ...]) -> Corpus[Labelled]:
+    """The documents of files, one a line. The name of a file gives its kind, whether it is packed or not."""
 
     def read(digests: Digests) -> Iterator[Labelled]:
         total = 0
@@ -87,7 +82,7 @@ def document_files(
             kind = Path(bare_name(path)).suffix
             if kind not in (".jsonl", ".tsv"):
                 raise DataError(f"{path} must be JSON lines (.jsonl) or label-tab-text (.tsv), packed or not.")
-            for number, line in enumerate(read_lines(path, reading or config, digests), start=1):
+            for number, line in enumerate(read_lines(path, config, digests), start=1):
                 total += 1
                 where = f"{path}, line {number}"
                 text, label = _from_json(line, config, where) if kind == ".jsonl" else _from_tsv(line, where)

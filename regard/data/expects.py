@@ -36,14 +36,8 @@ def languages_of(data: DataConfig) -> tuple[str, str]:
 
 def knows_no_capitals(vocabulary: Vocabulary) -> bool:
     """Whether the training text was lower case: the vocabulary lower-cases, or has small letters and no capital."""
-    if vocabulary.lowercase:
-        return True
-    small = False
-    for piece in _pieces(vocabulary):
-        if piece.lower() != piece:
-            return False
-        small = small or piece.upper() != piece
-    return small
+    text = "".join(_pieces(vocabulary))
+    return vocabulary.lowercase or text.lower() == text != text.upper()
 
 
 def is_tokenised(vocabulary: Vocabulary) -> bool:

@@ -140,10 +140,8 @@ def _unpack(path: str | Path, reading: Reading, digests: Digests | None) -> Iter
             for block in iter(partial(unpacked.read, _BLOCK), b""):
                 size += len(block)
                 if size > reading.max_unpacked:
-                    raise DataError(
-                        f"{path} unpacks to more than {reading.max_unpacked} bytes; unpack it first"
-                        + reading.otherwise("set data.max_unpacked higher")
-                    )
+                    most = f"{reading.max_unpacked} bytes (data.max_unpacked)"
+                    raise DataError(f"{path} unpacks to more than {most}; unpack it first.")
                 yield block
 
 
@@ -241,8 +239,7 @@ def split_lines(read: Callable[[], bytes], name: str | Path, reading: Reading) -
         long = [place for place, line in enumerate((*lines, rest), number + 1) if len(line) > most]
         if long:
             raise DataError(
-                f"{name}, line {long[0]} has more than {most} bytes; break it into shorter lines"
-                + reading.otherwise("set data.max_line higher")
+                f"{name}, line {long[0]} has more than {most} bytes (data.max_line); break it into shorter lines."
             )
         yield [line.removesuffix(b"\r") for line in lines] + ([rest] if rest and not block else [])
         if not block:
@@ -260,7 +257,7 @@ def decode_line(line: bytes, name: str | Path, number: int, reading: Reading) ->
             raise DataError(f"{name} looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT.") from None
         raise DataError(
             f"{name}, line {number}: byte {error.start + 1} (0x{line[error.start]:02X}) is not UTF-8; "
-            "convert it to UTF-8" + reading.otherwise("replace such bytes with data.invalid=replace")
+            "convert it to UTF-8. Training and translation can replace such bytes: data.invalid=replace."
         ) from None
 
 

@@ -25,7 +25,6 @@ from regard.data.settings import DataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
-from regard.symbols import END
 
 _MEASURED = 1_000  # pairs in which it is measured how much longer sampling makes sentences
 
@@ -73,17 +72,11 @@ def same_words(vocabulary: Vocabulary, ids: list[int], text: str) -> bool:
 class PairSet:
     """Pairs of id rows, END included. `lines` are the lines of the corpus that they were, `links` their word links."""
 
-    def __init__(self, source: Column, target: Column, line: Array | None = None, links: Column | None = None) -> None:
+    def __init__(self, source: Column, target: Column, line: Array, links: Column | None = None) -> None:
         self.columns = (source, target)
         self.source_lengths, self.target_lengths = source.lengths, target.lengths  # [N] END counted
-        self.lines = np.arange(1, len(source) + 1) if line is None else line  # [N]
+        self.lines = line  # [N]
         self.aligned = links
-
-    @classmethod
-    def of(cls, pairs: Sequence[tuple[list[int], list[int]]]) -> "PairSet":
-        """A few pairs in memory, given without END."""
-        source, target = (Column.of([[*pair[side], END] for pair in pairs]) for side in (0, 1))
-        return cls(source, target)
 
     def __len__(self) -> int:
         return len(self.lines)

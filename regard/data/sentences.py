@@ -128,9 +128,6 @@ def _trim(text: str, start: int, end: int) -> list[Span]:
 
 def trim(text: str, span: Span) -> Span:
     """The span without white space at its ends."""
-    start, end = span
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return start, end
+    part = text[slice(*span)]
+    start = span[0] + len(part) - len(part.lstrip())
+    return start, start + len(part.strip())

@@ -31,25 +31,8 @@ class Reading:
     def __post_init__(self) -> None:
         check_least(self, max_line=1, max_unpacked=1)
 
-    def otherwise(self, advice: str) -> str:
-        """The end of an error sentence: the advice to change one of these settings."""
-        return f", or {advice}."
 
-
-class FixedReading(Reading):
-    """Reading settings that the caller cannot change."""
-
-    def otherwise(self, advice: str) -> str:
-        """The end of an error sentence, without the advice."""
-        return "."
-
-
-READING = FixedReading()
-
-
-def fixed(reading: Reading) -> FixedReading:
-    """The same, for a file that is read after training, when the settings of a run cannot be changed."""
-    return FixedReading(reading.invalid, reading.max_line, reading.max_unpacked)
+READING = Reading()
 
 
 @dataclass(frozen=True)

@@ -110,20 +110,14 @@ class Store:
             self.parts.setdefault(part, {})[column] = _map(folder / name, dtype, shape) if found is None else found
 
 
-def open_store(folder: Path, fingerprint: str) -> Store | None:
-    """The store `folder`, if it is there and has this fingerprint; a damaged one raises DataError."""
-    if not folder.is_dir():
-        return None
-    store = Store(folder)
-    return store if store.fingerprint == fingerprint else None
-
-
 def find_store(folder: Path, fingerprint: str) -> tuple[Store | None, list[str]]:
-    """The same, where a damaged store is as good as none: it can be made again. The second part names the damage."""
+    """The store `folder`, if it is there and has this fingerprint. A damaged one is as good as none, since it can be
+    made again; the second part names the damage."""
     try:
-        return open_store(folder, fingerprint), []
+        store = Store(folder) if folder.is_dir() else None
     except DataError as error:
         return None, [f"made again: {error}"]
+    return store if store and store.fingerprint == fingerprint else None, []
 
 
 def write_store(
@@ -162,7 +156,7 @@ def write_store(
             header = {"format": STORE_FORMAT, "fingerprint": fingerprint, "about": about(), "columns": columns}
             write_atomically(temporary / "store.json", seal({**header, "files": files.finish()}))
     except OSError as error:
-        found = open_store(folder, fingerprint)  # another process may have written the same
+        found, _ = find_store(folder, fingerprint)  # another process may have written the same
         if found is None:
             raise DataError(f"The tokenised corpus {folder} could not be written: {error.strerror or error}.") from None
         return found

@@ -11,7 +11,7 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
 from regard.data.files import UNREADABLE, Digests, damaged, read_blocks, read_whole
-from regard.data.formats.document import LARGEST, is_bilingual, read_bilingual
+from regard.data.formats.document import LARGEST, decode_file, format_of
 from regard.data.formats.xml import InertXML
 from regard.data.settings import READING, Reading
 from regard.errors import DataError, counted
@@ -36,8 +36,14 @@ def read_units(path: str, reading: Reading = READING, digests: Digests | None = 
 
     PO and XLIFF files, by their ending, are read as memories too. `digests` as in `read_blocks`.
     """
-    if is_bilingual(path):
-        yield from _read_others(path, reading, digests)
+    form = format_of(path)
+    if form is not None and form.pairs is not None:
+        text, _, _ = decode_file(read_whole(path, LARGEST, reading, digests), path, form)
+        try:
+            languages, pairs = form.pairs(text)
+            yield from (_unit(languages, pair) for pair in pairs)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
         return
     found = _Found(path, reading.max_line)
     blocks, block = read_blocks(path, reading, digests), b"-"
@@ -62,12 +68,11 @@ def read_units(path: str, reading: Reading = READING, digests: Digests | None = 
         found.units.clear()
 
 
-def _read_others(path: str, reading: Reading, digests: Digests | None) -> Iterator[Unit]:
-    """The units of a PO or XLIFF file, whose texts are one line each."""
-    for languages, *both in read_bilingual(read_whole(path, LARGEST, reading, digests), path):
-        tags = tuple(map(plain_tag, languages))
-        texts = {tag: _BREAKS.sub(" ", text).strip() for tag, text in zip(tags, both, strict=True)}
-        yield Unit(tags[0], {tag: text for tag, text in texts.items() if text})
+def _unit(languages: tuple[str, str], pair: tuple[str, str]) -> Unit:
+    """A unit of a PO or XLIFF file; its texts are one line each."""
+    tags = tuple(map(plain_tag, languages))
+    texts = {tag: _BREAKS.sub(" ", text).strip() for tag, text in zip(tags, pair, strict=True)}
+    return Unit(tags[0], {tag: text for tag, text in texts.items() if text})
 
 
 class _Found(InertXML):

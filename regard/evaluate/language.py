@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.batching import plan_epoch
+from regard.data.batching import ShardedPlan
 from regard.data.files import Progress, reporting
 from regard.data.text_corpus import TextRows, TextStreams
 from regard.models.contract import LanguageModel
@@ -53,7 +53,7 @@ def _predictions(
             hidden, state = model.read(words, state)  # type: ignore[attr-defined]
             yield target, lengths, model.output(hidden)
         return
-    for numbers in plan_epoch(rows.lengths, rows.lengths, BATCH_TOKENS, seed=0, epoch=0):
+    for numbers in ShardedPlan(rows.lengths, rows.lengths, BATCH_TOKENS, seed=0, epoch=0):
         batch = rows.batch(numbers.tolist())
         target = batch.target.to(device)
         yield target, batch.lengths.to(device), model.forward(target)

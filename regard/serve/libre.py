@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from regard.data.formats.document import FORMATS, read_document, readers
+from regard.data.formats.document import FORMATS, find_format, read_document
 from regard.data.formats.html import read as read_html
 from regard.data.formats.segment import Part
 from regard.errors import DataError
@@ -171,7 +171,7 @@ async def translate_file(call: Call) -> Response:
     path, data = PurePath(PurePath(upload.name).name or "file"), upload.data
     terms = call.state.glossaries.terms(call.client, call.fields.text("glossary_id", ""), source, target)
     worker = None
-    for read in _refusing(400, readers, path.name):
+    for read in _refusing(400, find_format, path.name).reads:
         document = await aside(len(data), _refusing, 400, read_document, data, path.name, read)
         layout = await aside(len(data), Layout, document.parts, call.limits.line, call.limits.sentences)
         if worker is None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from regard.data.batching import EpochPlan, Lengths, make_even, plan_epoch
+from regard.data.batching import EpochPlan, Lengths, ShardedPlan, make_even
 from regard.data.prepare import Data
 from regard.decode.settings import DecodeConfig
 from regard.training.settings import TrainConfig
@@ -59,7 +59,7 @@ class Task:
 
     def batches(self, part: Any, epoch: int = 0, even: bool = False) -> EpochPlan:
         """The batches of the training or the validation part."""
-        return plan_epoch(*self.lengths(part), self.config.batch_tokens, self.config.seed, epoch, even)
+        return ShardedPlan(*self.lengths(part), self.config.batch_tokens, self.config.seed, epoch, even)
 
     def load(self, numbers: Sequence[int], epoch: int) -> Any:
         """A batch of these examples, as a NamedTuple of tensors on the CPU; there may be none."""

@@ -21,7 +21,7 @@ from test_train_durability import attempt, content, save
 
 import regard as package
 from regard.core import Memory, attend, dot, scaled_dot, softmax
-from regard.data.batching import plan_epoch
+from regard.data.batching import ShardedPlan
 from regard.data.vocabulary import Vocabulary
 from regard.data.word_vocabulary import Plain
 from regard.errors import RegardError
@@ -190,7 +190,7 @@ def resume(draw: Random, folder: Path) -> None:
 def order(draw: Random, folder: Path) -> None:
     count, world = draw.randint(1, 400), draw.randint(1, 8)
     lengths = np.array([draw.randint(1, 40) for _ in range(count)])
-    plan = plan_epoch(lengths, lengths[::-1].copy(), draw.randint(1, 300), draw.randrange(2**40), draw.randrange(50))
+    plan = ShardedPlan(lengths, lengths[::-1].copy(), draw.randint(1, 300), draw.randrange(2**40), draw.randrange(50))
     seen = []
     for position in range(len(plan)):
         rows = [plan[position][rank::world] for rank in range(world)]  # as Loop shares a batch

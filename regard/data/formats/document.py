@@ -9,26 +9,30 @@ from typing import NamedTuple
 
 from regard.data.files import bare_name
 from regard.data.formats import html, markdown, po, srt, xliff
-from regard.data.formats.place import spell
 from regard.data.formats.segment import Builder, Part, Segment, framed
 from regard.errors import DataError, check_known
 
 LARGEST = 64 << 20  # bytes of a file
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _HEAD = 4096  # bytes in which a file names its encoding
-SOURCE_OF_PO = "en"  # the messages of a program are English, as gettext recommends; the header names the target
+
+
+Read = Callable[[str], Iterator[Part]]
 
 
 class Format(NamedTuple):
-    """A kind of file: how it is read, which encoding it names, and how it writes characters outside that encoding."""
+    """A kind of file: how it is read, which encoding it names, and how it writes characters outside that encoding.
+
+    What was written by the first of `reads` is read by the next, for what is inside its markup.
+    """
 
     name: str
-    read: Callable[[str], Iterator[Part]]
+    reads: tuple[Read, ...]
     charset: re.Pattern[bytes] | None = None  # what it writes before the name of its encoding
     outside: str = "strict"
     markup: bool = True  # is more than its words
-    bilingual: bool = False  # holds source and target side by side
-    also: tuple[Callable[[str], Iterator[Part]], ...] = ()  # how it is read again for what is inside its markup
+    # Of a format that holds source and target side by side: the codes of both languages, and the words of each unit.
+    pairs: Callable[[str], tuple[tuple[str, str], Iterator[tuple[str, str]]]] | None = None
     say: Callable[[str, str], str] = lambda text, language: text  # says the language of its text, if it says one
 
 
@@ -43,19 +47,17 @@ def read_lines(text: str) -> Iterator[Part]:
         yield from framed(line, start, start + len(core), builder.build(core))
 
 
-_HTML = Format(
-    "HTML", html.read, html.CHARSET, "xmlcharrefreplace", also=(html.read_attributes,), say=html.say_language
-)
-_XLIFF = Format("XLIFF", xliff.read, xliff.CHARSET, "xmlcharrefreplace", bilingual=True)
-_PO = Format("PO", po.read, po.CHARSET, bilingual=True)
+_HTML = Format("HTML", (html.read, html.read_attributes), html.CHARSET, "xmlcharrefreplace", say=html.say_language)
+_XLIFF = Format("XLIFF", (xliff.read,), xliff.CHARSET, "xmlcharrefreplace", pairs=xliff.pairs)
+_PO = Format("PO", (po.read,), po.CHARSET, pairs=po.pairs)
 FORMATS: dict[str, Format] = {
-    "txt": Format("plain text", read_lines, markup=False),
+    "txt": Format("plain text", (read_lines,), markup=False),
     "html": _HTML,
     "htm": _HTML,
     "xhtml": _HTML,
-    "md": Format("Markdown", markdown.read),
-    "markdown": Format("Markdown", markdown.read),
-    "srt": Format("SRT", srt.read),
+    "md": Format("Markdown", (markdown.read,)),
+    "markdown": Format("Markdown", (markdown.read,)),
+    "srt": Format("SRT", (srt.read,)),
     "po": _PO,
     "pot": _PO,
     "xlf": _XLIFF,
@@ -75,12 +77,6 @@ def format_of(name: str) -> Format | None:
     return FORMATS.get(PurePath(bare_name(name)).suffix.lower().removeprefix("."))
 
 
-def is_bilingual(name: str) -> bool:
-    """Whether a file of this name holds both sides of a translation."""
-    found = format_of(name)
-    return found is not None and found.bilingual
-
-
 @dataclass(frozen=True)
 class Document:
     """A file: its parts in order, and how its text becomes bytes."""
@@ -88,7 +84,7 @@ class Document:
     parts: list[Part]
     encoding: str
     mark: bytes  # of the byte order
-    outside: str
+    form: Format
     name: str
 
     @property
@@ -108,9 +104,9 @@ class Document:
 
     def encode(self, text: str, language: str = "") -> bytes:
         """A text in the encoding of the file; where the file names its language, that becomes `language`."""
-        text = find_format(self.name).say(text, language) if language else text
+        text = self.form.say(text, language) if language else text
         try:
-            return self.mark + text.encode(self.encoding, self.outside)
+            return self.mark + text.encode(self.encoding, self.form.outside)
         except UnicodeEncodeError as error:
             raise DataError(
                 f"The translation of {self.name} has the character {text[error.start]!r}, which its encoding "
@@ -118,21 +114,15 @@ class Document:
             ) from None
 
 
-def readers(name: str) -> tuple[Callable[[str], Iterator[Part]], ...]:
-    """How a file of this name is read, one after the other: what was written is read by the next."""
-    form = find_format(name)
-    return (form.read, *form.also)
-
-
-def read_document(data: bytes, name: str, read: Callable[[str], Iterator[Part]] | None = None) -> Document:
+def read_document(data: bytes, name: str, read: Read | None = None) -> Document:
     """The document in a file of this name; what cannot be read is refused in one sentence."""
     form = find_format(name)
     text, encoding, mark = decode_file(data, name, form)
     try:
-        parts = [part for part in (read or form.read)(text) if part != ""]
+        parts = [part for part in (read or form.reads[0])(text) if part != ""]
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
-    return Document(parts, encoding, mark, form.outside, name)
+    return Document(parts, encoding, mark, form, name)
 
 
 def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
@@ -159,46 +149,3 @@ def _known(encoding: str, name: str) -> str:
     if not info._is_text_encoding:
         raise DataError(f"{name} names the encoding {encoding[:40]!r}, which is none of text; save it as UTF-8.")
     return info.name
-
-
-class Texts(NamedTuple):
-    """A unit: its language codes and texts; `target` is empty where it has no translation."""
-
-    languages: tuple[str, str]
-    source: str
-    target: str
-
-
-def read_bilingual(data: bytes, name: str) -> Iterator[Texts]:
-    """The units of a PO or XLIFF file. Fuzzy translations count as missing."""
-    bare = bare_name(name)
-    text, _, _ = decode_file(data, bare, find_format(bare))
-    try:
-        yield from _read_po(text) if find_format(bare).name == "PO" else _read_xliff(text)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from None
-
-
-def _read_po(text: str) -> Iterator[Texts]:
-    lines = text.split("\n")
-    language = po.language_of(lines)
-    if not language:
-        raise DataError("the header names no language of the translations; add a line such as Language: fr.")
-    for message in po.messages(lines):
-        for form, (written, _, _) in sorted(message.translations.items()) if message.text else ():
-            source = message.plural if message.plural and form else message.text
-            both = (_words(source), "" if message.fuzzy else _words(written))
-            yield Texts((SOURCE_OF_PO, language), *both)
-
-
-def _words(text: str) -> str:
-    found = po.segment(text, "")
-    return spell(found) if found else ""
-
-
-def _read_xliff(text: str) -> Iterator[Texts]:
-    languages, units = xliff.units(text)
-    if not all(languages):
-        raise DataError("the file names no two languages; its source and target language are attributes.")
-    for unit in units:
-        yield Texts(languages, *unit)

@@ -6,6 +6,7 @@ links are tags around words. Blocks of HTML are read as HTML.
 
 import re
 from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 from regard.data.formats import html
 from regard.data.formats.segment import Builder, Part, framed
@@ -29,6 +30,7 @@ _TOKEN = re.compile(
     r"|(?P<marks>\*+|_+|~~)"
     r"|(?P<auto><(?:https?|mailto):[^<>\s]*>)|(?P<tag><[/!?A-Za-z])|(?P<bare>https?://[^\s<>)\]]+)"
 )
+_TICKS = re.compile("`+")
 _SPECIAL = re.compile(r"[\\`*\[\]<]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
 _TARGET = re.compile(r"\]\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\]\[[^\]\n]*\]|\]")
 MOST_MARKS = 2000  # emphasis marks and brackets of one segment; further ones are words
@@ -138,91 +140,93 @@ def segment(lines: list[str], start: int) -> Iterator[Part]:
     yield from framed(raw, begin, end, builder.build(core, escape=escape))
 
 
+class Mark(NamedTuple):
+    """What is no word in a line: an escape, a word that stays as it is, an HTML tag, or one end of the pair `name`."""
+
+    start: int
+    end: int
+    kind: Literal["escape", "word", "tag", "open", "close"]
+    name: str = ""
+
+
 def inline(builder: Builder, text: str) -> None:
     """The words and tags of one line."""
-    pairs, ends = _pairs(text)
-    at = reached = 0
-    while found := _TOKEN.search(text, at):
-        at = found.end()
-        kind, first = found.lastgroup, found.start()
-        if kind == "code":
-            end = text.find(found[0], at)
-            while end >= 0 and (text[end - 1] == "`" or text[end + len(found[0]) : end + len(found[0]) + 1] == "`"):
-                end = text.find(found[0], end + len(found[0]))
-            if end < 0:
-                continue
-            at = end + len(found[0])
-        if kind == "escaped":
-            builder.words(html.unescape(text[reached:first]) + found[0][1])
-        elif kind in ("code", "auto", "bare", "note") or (kind == "image" and first in ends):
-            at = ends.get(first, at)
-            builder.words(html.unescape(text[reached:first]))
-            builder.mark(text[first:at], "word")
-        elif kind == "tag":
-            token = next(iter(html.scan(text[first : first + 2000])), None)
-            if token is None or token.name is None:
-                continue
-            at = first + len(token.raw)
-            builder.words(html.unescape(text[reached:first]))
-            html.add_tag(builder, token)
-        elif first in pairs:
-            raw, name, closing = pairs[first]
-            builder.words(html.unescape(text[reached:first]))
-            at = first + len(raw)
-            (builder.close if closing else builder.open)(raw, name)
-        else:
+    reached = 0
+    for start, end, kind, name in sorted(find_marks(text)):
+        if start < reached:  # inside an image
             continue
-        reached = at
+        before, raw, reached = html.unescape(text[reached:start]), text[start:end], end
+        builder.words(before + raw[1] if kind == "escape" else before)
+        if kind == "word":
+            builder.mark(raw, "word")
+        elif kind == "tag":
+            html.add_tag(builder, next(html.scan(raw)))
+        elif kind != "escape":
+            (builder.close if kind == "close" else builder.open)(raw, name)
     builder.words(html.unescape(text[reached:]))
 
 
-def _pairs(text: str) -> tuple[dict[int, tuple[str, str, bool]], dict[int, int]]:
-    """Emphasis and links: {place: (as written, name, whether it closes)}, and where images end."""
-    pairs: dict[int, tuple[str, str, bool]] = {}
-    images: dict[int, int] = {}
-    stack: list[tuple[str, int, str]] = []  # name, place, as written
-    skip = count = 0
-    for found in _TOKEN.finditer(text):
-        kind, first = found.lastgroup, found.start()
-        if first < skip or kind not in ("marks", "open", "image", "close", "code"):
+def find_marks(text: str) -> list[Mark]:
+    """What is no words in a line; the parts of an image are found beside the whole of it."""
+    marks: list[Mark] = []
+    stack: list[tuple[str, int]] = []  # brackets and emphasis that are open, as written, and where
+
+    def last_open(*kinds: str) -> int | None:
+        return next((number for number in reversed(range(len(stack))) if stack[number][0] in kinds), None)
+
+    code: dict[int, int] = {}  # where backticks are, and behind the next ones of the same number
+    behind: dict[int, int] = {}
+    for ticks in reversed([*_TICKS.finditer(text)]):
+        if len(ticks[0]) in behind:
+            code[ticks.start()] = behind[len(ticks[0])]
+        behind[len(ticks[0])] = ticks.end()
+    at = count = 0
+    while found := _TOKEN.search(text, at):
+        kind, raw, start, at = found.lastgroup, found[0], found.start(), found.end()
+        count += kind in ("open", "image", "close", "marks")
+        if kind == "escaped":
+            marks.append(Mark(start, at, "escape"))
+        elif kind in ("auto", "bare", "note"):
+            marks.append(Mark(start, at, "word"))
+        elif kind == "code":
+            if start in code:
+                at = code[start]
+                marks.append(Mark(start, at, "word"))
+        elif kind == "tag":
+            tag = next(html.scan(text[start : start + 2000]))
+            if tag.name is not None:
+                at = start + len(tag.raw)
+                marks.append(Mark(start, at, "tag"))
+        elif count > MOST_MARKS:
             continue
-        count += 1
-        if count > MOST_MARKS:
-            break
-        if kind == "code":
-            end = text.find(found[0], found.end())
-            skip = end + len(found[0]) if end >= 0 else skip
         elif kind in ("open", "image"):
-            stack.append(("[" if kind == "open" else "![", first, found[0]))
+            stack.append((raw, start))
         elif kind == "close":
-            opened = next((n for n in range(len(stack) - 1, -1, -1) if stack[n][0] in ("[", "![")), None)
-            target = _TARGET.match(text, first)
+            opened, target = last_open("[", "!["), _TARGET.match(text, start)
             if opened is None or target is None:
                 continue
-            name, place, raw = stack[opened]
+            bracket, place = stack[opened]
             if target[0] == "]":  # brackets without an address are words
                 del stack[opened]
                 continue
             del stack[opened:]
-            skip = target.end()
-            if name == "[":
-                pairs[place] = (raw, f"[{place}", False)
-                pairs[first] = (target[0], f"[{place}", True)
+            at = target.end()
+            if bracket == "[":
+                marks += [Mark(place, place + 1, "open", f"[{place}"), Mark(start, at, "close", f"[{place}")]
             else:
-                images[place] = target.end()
+                marks.append(Mark(place, at, "word"))
         else:
-            before, after = text[first - 1 : first], text[found.end() : found.end() + 1]
-            opens = bool(after.strip()) and not (found[0][0] == "_" and before.isalnum())
-            closes = bool(before.strip()) and not (found[0][0] == "_" and after.isalnum())
-            at = next((n for n in range(len(stack) - 1, -1, -1) if stack[n][0] == found[0]), None) if closes else None
-            if at is not None and not any(one[0] in ("[", "![") for one in stack[at:]):
-                place = stack[at][1]
-                del stack[at:]
-                pairs[place] = (found[0], f"*{place}", False)
-                pairs[first] = (found[0], f"*{place}", True)
+            before, after = text[start - 1 : start], text[at : at + 1]
+            opens = bool(after.strip()) and not (raw[0] == "_" and before.isalnum())
+            closes = bool(before.strip()) and not (raw[0] == "_" and after.isalnum())
+            opened = last_open(raw, "[", "![") if closes else None  # emphasis that is open outside a link stays open
+            if opened is not None and stack[opened][0] == raw:
+                place = stack[opened][1]
+                del stack[opened:]
+                marks += [Mark(place, place + len(raw), "open", f"*{place}"), Mark(start, at, "close", f"*{place}")]
             elif opens:
-                stack.append((found[0], first, found[0]))
-    return pairs, images
+                stack.append((raw, start))
+    return marks
 
 
 def escape(text: str) -> str:

@@ -49,13 +49,14 @@ def write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
         if tag is None:
             if last == "\n" and text[:1] == " ":  # a break stands for the space
                 text = text[1:]
-            parts.append(escape(text))
-            last = text[-1:] or last
+            if text:
+                parts.append(escape(text))
+                last = text[-1]
         elif tag.kind in ("open", "close"):
             parts.append(tag.raw)
         elif tag.kind == "break":
-            while parts and parts[-1] == " ":
-                parts.pop()
+            if last == " ":
+                parts[-1] = parts[-1].rstrip(" ")
             parts.append(tag.raw)
             last = "\n"
         else:
@@ -146,12 +147,10 @@ class Placer:
         root = _tree(self.tags, len(self.text))
         root.words = (0, len(self.target))
         self._choose(root)
-        fragments: list[Fragment] = []
-        begin = self.target[0][0] if self.target else len(self.text)
-        fragments.append(Fragment(self.text[:begin]))
+        start, end = self._extent(root.words)
+        fragments = [Fragment(self.text[:start])]
         self._emit(root, fragments)
-        fragments.append(Fragment(self.text[self.target[-1][1] if self.target else begin :]))
-        return fragments
+        return [*fragments, Fragment(self.text[end:])]
 
     # --- pairs
 
@@ -263,41 +262,35 @@ class Placer:
     # --- the result
 
     def _emit(self, node: Node, fragments: list[Fragment]) -> None:
-        """Append a node: its words and the tags inside it, between its own tags."""
-        fragments += [Fragment(node.open.raw, node.open)] if node.open else []
-        first, last = node.words
-        singles: list[tuple[int, int, Fragment | Node]] = []
-        reached = first
-        for number, tag in enumerate(node.single):
+        """Append a node: its words and what is inside it, between its own tags."""
+        inside: list[tuple[Range, Node | Tag]] = [(pair.words, pair) for pair in node.inside]
+        reached = node.words[0]
+        for tag in node.single:
             gap, _ = self._outside(self._gap(tag.at, node.words), tag.at, node)
             if tag.kind != "word":
                 gap, _ = self._outside(max(gap, reached), tag.at, node)
                 reached = gap = max(gap, reached)
-            singles.append((gap, number, Fragment(tag.raw, tag)))
-        empty = [pair for pair in node.inside if pair.words[0] == pair.words[1]]
-        singles += [(pair.words[0], len(node.single) + number, pair) for number, pair in enumerate(empty)]
-        singles.sort(key=lambda one: one[:2], reverse=True)
-        starts = {pair.words[0]: pair for pair in node.inside if pair.words[0] < pair.words[1]}
-        at = first
-        while True:
-            if first < at < last:
-                fragments.append(Fragment(self.text[self.target[at - 1][1] : self.target[at][0]]))
-            while singles and singles[-1][0] <= at:
-                one = singles.pop()[2]
-                if isinstance(one, Node):
-                    self._emit(one, fragments)
-                else:
-                    fragments.append(one)
-            if at >= last:
-                break
-            if at in starts:
-                pair = starts[at]
-                self._emit(pair, fragments)
-                at = pair.words[1]
+            inside.append(((gap, gap), tag))
+        # At the same word: single tags as in the source, then empty pairs, then the pair around words.
+        inside.sort(key=lambda one: (one[0], isinstance(one[1], Node)))
+        fragments += [Fragment(node.open.raw, node.open)] if node.open else []
+        at, end = self._extent(node.words)
+        for words, one in inside:
+            start, after = (end, end) if words[0] == node.words[1] else self._extent(words)
+            fragments.append(Fragment(self.text[at:start]))
+            if isinstance(one, Node):
+                self._emit(one, fragments)
             else:
-                fragments.append(Fragment(self.text[slice(*self.target[at])]))
-                at += 1
+                fragments.append(Fragment(one.raw, one))
+            at = after
+        fragments.append(Fragment(self.text[at:end]))
         fragments += [Fragment(node.close.raw, node.close)] if node.close else []
+
+    def _extent(self, words: Range) -> Span:
+        """The code points of some target words; of none, where the next word begins."""
+        first, last = words
+        start = self.target[first][0] if first < len(self.target) else len(self.text)
+        return start, self.target[last - 1][1] if first < last else start
 
 
 def _units(text: str, links: Sequence[tuple[Span, Span]]) -> tuple[list[Span], list[Span | None]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from regard.data.formats import html
+from regard.data.formats.place import spell
 from regard.data.formats.segment import Builder, Part, Segment, has_words
 from regard.errors import DataError
 
@@ -19,6 +20,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', **{shown: f"\\{letter}" for 
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 CHARSET = re.compile(rb"charset=(?!CHARSET\b)([A-Za-z0-9_.:-]+)")  # a template says CHARSET
 _LANGUAGE = re.compile(r"^Language:[ \t]*(\S+)", re.M)
+SOURCE = "en"  # the messages of a program are English, as gettext recommends; the header names the target
 Field = tuple[str, int, int]  # its text, and the lines that it is written on [first, last)
 
 
@@ -118,6 +120,26 @@ def language_of(lines: list[str]) -> str:
     header = next((one for one in messages(lines) if not one.text), None)
     found = _LANGUAGE.search(header.translations[0][0]) if header and 0 in header.translations else None
     return found[1] if found else ""
+
+
+def pairs(text: str) -> tuple[tuple[str, str], Iterator[tuple[str, str]]]:
+    """The languages of a file, and the words of its messages in both. Fuzzy translations count as missing."""
+    lines = text.split("\n")
+    language = language_of(lines)
+    if not language:
+        raise DataError("the header names no language of the translations; add a line such as Language: fr.")
+
+    def words(text: str) -> str:
+        found = segment(text, "")
+        return spell(found) if found else ""
+
+    def units() -> Iterator[tuple[str, str]]:
+        for message in messages(lines):
+            for form, (written, _, _) in sorted(message.translations.items()) if message.text else ():
+                source = message.plural if message.plural and form else message.text
+                yield words(source), "" if message.fuzzy else words(written)
+
+    return (SOURCE, language), units()
 
 
 def unquote(text: str) -> str:

@@ -210,10 +210,12 @@ def _code(builder: Builder, raw: str, name: str) -> None:
         builder.mark(raw, "word" if name in ("ph", "x") else "void")
 
 
-def units(text: str) -> tuple[tuple[str, str], Iterator[tuple[str, str]]]:
+def pairs(text: str) -> tuple[tuple[str, str], Iterator[tuple[str, str]]]:
     """The languages of a file, and the words of its units in both, codes left out."""
     data = text.encode("utf-8")
     found = find_units(data)
+    if not all(found.languages):
+        raise DataError("the file names no two languages; its source and target language are attributes.")
 
     def words(side: tuple[int, int] | None) -> str:
         return inline(data[slice(*side)].decode("utf-8")).build("").text.strip() if side else ""
