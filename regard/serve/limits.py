@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from regard.config import check_range, override, read
+from regard.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Limits:
 
     def changed(self, settings: Sequence[str]) -> "Limits":
         """These limits with some changed, each given as "name=value"."""
+        for setting in settings:
+            if "=" not in setting:
+                raise ConfigError(f"A limit is written NAME=NUMBER; got {setting!r}.")
         tables = override({"limit": {}}, *(f"limit.{setting}" for setting in settings))
         changed = read(Limits, tables["limit"], "limit", over=self)
         check_range("limit", changed, "(0, 1e12)", *tables["limit"])
