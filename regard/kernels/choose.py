@@ -190,23 +190,12 @@ def attend(
 def _inside(query: Tensor, memory: Memory, score: Score, normalise: Normalise, watched: bool, blocks: Blocks) -> Look:
     """Sentences end to end, padded for attention alone. Under a causal mask no word sees the padding after it."""
     queries, slots = blocks
-    tight = _in_order(queries, query.shape[2]) and _in_order(slots, memory.keys.shape[2])
-    spread = cpu.apart if tight else apart
-    full = tight and slots.numel() == memory.keys.shape[2]
+    full = slots.numel() == memory.keys.shape[2]  # each word has a slot, so each slot has a word
     free = full or (is_causal_softmax(normalise) and queries is slots and not watched)
     inside = None if free else (slots >= 0)[:, None, None]  # [B, 1, 1, S]
-    one = Memory(spread(memory.keys, slots), spread(memory.values, slots), inside)
-    look = attend(spread(query, queries), one, score, normalise, watched)
-    size = query.shape[2]
-    context = cpu.end_to_end(look.context, queries) if tight else end_to_end(look.context, queries, size)
-    return look._replace(context=context)
-
-
-def _in_order(places: Tensor, size: int) -> bool:
-    """Whether places [B, T] are known to be 0 ... size - 1 one after another. A GPU is not asked."""
-    if torch.compiler.is_compiling() or not places.is_cpu:
-        return False
-    return torch.equal(places[places >= 0], torch.arange(size, dtype=places.dtype))
+    one = Memory(apart(memory.keys, slots), apart(memory.values, slots), inside)
+    look = attend(apart(query, queries), one, score, normalise, watched)
+    return look._replace(context=end_to_end(look.context, queries, query.shape[2]))
 
 
 def _unseen(normalise: Normalise, scores: Tensor, mask: Tensor | None) -> Tensor:

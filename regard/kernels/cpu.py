@@ -183,52 +183,6 @@ class _LSTM(Function):
         return d_gates, d_gates, d_cell * f
 
 
-def apart(x: Tensor, places: Tensor) -> Tensor:
-    """`regard.core.blocks.apart` of sentences end to end in the order of `places`; zeros where there is no word."""
-    return _Spread.apply(x[0].transpose(0, 1), places).transpose(1, 2)
-
-
-def end_to_end(x: Tensor, places: Tensor) -> Tensor:
-    """`regard.core.blocks.end_to_end`, the inverse."""
-    return _Join.apply(x.transpose(1, 2), places).transpose(0, 1)[None]
-
-
-class _Spread(Function):
-    """Rows [N, H, D] -> [B, T, H, D], and backward what `_Join` does. Torch would add up, one row after another."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, places: Tensor) -> Tensor:
-        ctx.places = places
-        if len(rows) == places.numel():
-            return rows.unflatten(0, places.shape)
-        spread = rows.new_zeros(places.numel(), *rows.shape[1:])
-        return spread.index_copy_(0, _real(places), rows).unflatten(0, places.shape)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _Join.apply(grad, ctx.places), None
-
-
-class _Join(Function):
-    """[B, T, H, D] -> the rows of words [N, H, D]."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, places: Tensor) -> Tensor:
-        ctx.places = places
-        return x.flatten(0, 1).index_select(0, _real(places))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _Spread.apply(grad, ctx.places), None
-
-
-def _real(places: Tensor) -> Tensor:
-    """Where the words are among all places [B, T]: [N]."""
-    return (places.flatten() >= 0).nonzero()[:, 0]
-
-
 def linear_relu(x: Tensor, linear: nn.Linear) -> Tensor:
     """`regard.layers.transformer.linear_relu`. A layer that does more than its product is called as it is."""
     hooked = linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks
