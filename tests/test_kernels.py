@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
-from regard.core import cells
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import Causal, GaussianWindow, causal_softmax, softmax, sparsemax
@@ -196,27 +195,6 @@ def test_the_tanh_of_a_cpu_errs_at_most_twice_as_much_as_torch(monkeypatch: pyte
 
 
 # --- cells and layers
-
-
-def test_the_lstm_cell_is_the_formula_and_so_is_its_gradient():
-    inputs = number(B, 4 * N), number(B, 4 * N), number(B, N)
-    assert_close(cpu.lstm(*inputs), cells.lstm(*inputs))
-    assert gradcheck(cpu.lstm, inputs)
-
-
-@pytest.mark.parametrize("blend", [cells.keep, cells.write])
-def test_the_gru_cells_are_the_formulas_and_so_are_their_gradients(blend: cells.Blend):
-    gates, more, state, U_gates, U = number(B, 3 * N), number(B, 3 * N), number(B, N), number(2 * N, N), number(N, N)
-    keep = blend is cells.keep
-
-    def before(cell: Any, how: Any) -> Any:
-        return lambda *x: cell(x[0], x[1], lambda h: h @ x[2].mT, lambda h: h @ x[3].mT, how)
-
-    inputs = gates, state, U_gates, U
-    assert_close(before(cpu.gru, keep)(*inputs), before(cells.gru, blend)(*inputs))
-    assert gradcheck(before(cpu.gru, keep), inputs)
-    assert_close(cpu.gru_reset_after(gates, more, state, keep), cells.gru_reset_after(gates, more, state, blend))
-    assert gradcheck(lambda *x: cpu.gru_reset_after(*x, keep), (gates, more, state))
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -405,38 +383,6 @@ def test_a_kernel_serves_the_arguments_that_fit(monkeypatch: pytest.MonkeyPatch)
 
     assert double(torch.zeros(1), 2) == "kernel"
     assert double(torch.zeros(1), 3) == "plain"
-
-
-@pytest.mark.parametrize("shape", [(7, 4), (2, 3, 4)], ids=["rows", "sentences"])
-def test_a_layer_with_relu_on_a_cpu_is_the_plain_one(shape: tuple[int, ...]):
-    torch.manual_seed(1)
-    linear = nn.Linear(4, 5).double()
-    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x, *_: cpu.linear_relu(x, linear), (x, *linear.parameters()))
-    torch.testing.assert_close(cpu.linear_relu(x, linear), torch.relu(linear(x)))
-
-
-@pytest.mark.parametrize("kind", ["pre-hook", "subclass", "one row"])
-def test_a_relu_layer_that_does_more_than_its_product_is_called_as_it_is(kind):
-    class Twice(nn.Linear):
-        def forward(self, x):
-            return 2 * super().forward(x)
-
-    torch.manual_seed(1)
-    linear = Twice(4, 5) if kind == "subclass" else nn.Linear(4, 5)
-    if kind == "pre-hook":
-        linear.register_forward_pre_hook(lambda module, given: (3 * given[0],))
-    x = torch.randn(4 if kind == "one row" else (2, 4), requires_grad=True)
-    found, wanted = cpu.linear_relu(x, linear), torch.relu(linear(x))
-    torch.testing.assert_close(found, wanted)
-    torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x) for y in (found, wanted)))
-
-
-def test_a_relu_layer_can_be_differentiated_twice():
-    torch.manual_seed(1)
-    linear = nn.Linear(4, 5).double()
-    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(lambda x, *_: cpu.linear_relu(x, linear).square(), (x, *linear.parameters()))
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a CPU without bfloat16

@@ -287,7 +287,7 @@ def test_the_logits_of_two_passes_become_their_gradient_in_place(dtype: torch.dt
         (right,) = torch.autograd.grad(loss, exact)  # [2, n, V]
         plain = cross_entropy(exact, gold.repeat(2, 1))[1] / 2
         logits, losses = passes.transpose(0, 1).reshape(2 * n, V), torch.empty(2, 2 * n, device=DEVICE)
-        got = differentiate_pairs(logits, gold.repeat_interleave(2), losses, 4.0, smoothing, 0, True)
+        got = differentiate_pairs(logits, gold.repeat_interleave(2), losses, smoothing, 0, True, 4.0)
         assert got.data_ptr() == logits.data_ptr()
         torch.testing.assert_close(losses.double().sum(1), torch.stack([loss.detach(), plain]), rtol=1e-5, atol=1e-5)
         error = (got.double().view(n, 2, V).transpose(0, 1) - right).abs().max()

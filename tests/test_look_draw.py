@@ -121,7 +121,6 @@ def test_right_to_left_columns_begin_at_the_right():
     assert first > second
 
 
-@pytest.mark.skipif(not fonts.shapes_text(), reason="this matplotlib does not shape text")
 def test_arabic_is_joined_and_ordered():
     """Joined letters are narrower than the same letters kept apart, and the text runs from the right."""
     from matplotlib.figure import Figure
@@ -150,16 +149,6 @@ def test_a_missing_script_is_said_once(monkeypatch, tmp_path):
         trace.draw(tmp_path / "b.png")
         trace.draw(tmp_path / "c.svg")
     assert [str(one.message)[:30] for one in caught] == ["No font here holds 2 of the le"]
-
-
-def test_a_matplotlib_that_cannot_shape_text_is_said_once(monkeypatch):
-    monkeypatch.setattr(fonts, "_warned", set())
-    monkeypatch.setattr(fonts, "shapes_text", lambda: False)
-    with pytest.warns(fonts.FontWarning, match=r"version 3.11 or later"):
-        fonts.families(["שלום"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fonts.families(["שלום"])
 
 
 @pytest.mark.parametrize("view", TEXT_VIEWS)

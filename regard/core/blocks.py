@@ -16,7 +16,8 @@ class Blocks(NamedTuple):
 
 def apart(x: Tensor, places: Tensor) -> Tensor:
     """One sentence a row: x [1, H, N, D], places [B, T] -> [B, H, T, D]; where there is no word, any number."""
-    return x[0][:, places.clamp(min=0)].transpose(0, 1)
+    words = x[0].transpose(0, 1).index_select(0, places.clamp(min=0).flatten())  # [B T, H, D]
+    return words.unflatten(0, places.shape).transpose(1, 2)
 
 
 def end_to_end(x: Tensor, places: Tensor, size: int) -> Tensor:

@@ -57,15 +57,6 @@ def no_triton(device: str, dtype: torch.dtype = torch.float32) -> str:
     return "Triton kernels compute in float32, not float64" if dtype == torch.float64 else ""
 
 
-def no_cpu(x: Tensor) -> str:
-    """Why a function for a CPU, which writes a gradient by itself, cannot serve; "" where it can."""
-    if torch.compiler.is_compiling():
-        return "torch.compile fuses the plain form"
-    if not x.is_cpu or torch.is_autocast_enabled("cpu"):
-        return "it is for numbers of one dtype on a CPU"
-    return "" if torch.is_grad_enabled() else "no gradients are needed"
-
-
 def no_library(device: str) -> str:
     """Why torch's recurrent kernels cannot serve; "" where they can."""
     if torch.compiler.is_compiling():
@@ -100,7 +91,6 @@ def or_triton(
     return _or_from(module, lambda x: no_triton(x.device.type, x.dtype), fits)
 
 
-or_cpu = _or_from("cpu", no_cpu)
 or_library = _or_from("library", lambda x: no_library(x.device.type))
 
 
@@ -190,23 +180,12 @@ def attend(
 def _inside(query: Tensor, memory: Memory, score: Score, normalise: Normalise, watched: bool, blocks: Blocks) -> Look:
     """Sentences end to end, padded for attention alone. Under a causal mask no word sees the padding after it."""
     queries, slots = blocks
-    tight = _in_order(queries, query.shape[2]) and _in_order(slots, memory.keys.shape[2])
-    spread = cpu.apart if tight else apart
-    full = tight and slots.numel() == memory.keys.shape[2]
+    full = slots.numel() == memory.keys.shape[2]  # each word has a slot, so each slot has a word
     free = full or (is_causal_softmax(normalise) and queries is slots and not watched)
     inside = None if free else (slots >= 0)[:, None, None]  # [B, 1, 1, S]
-    one = Memory(spread(memory.keys, slots), spread(memory.values, slots), inside)
-    look = attend(spread(query, queries), one, score, normalise, watched)
-    size = query.shape[2]
-    context = cpu.end_to_end(look.context, queries) if tight else end_to_end(look.context, queries, size)
-    return look._replace(context=context)
-
-
-def _in_order(places: Tensor, size: int) -> bool:
-    """Whether places [B, T] are known to be 0 ... size - 1 one after another. A GPU is not asked."""
-    if torch.compiler.is_compiling() or not places.is_cpu:
-        return False
-    return torch.equal(places[places >= 0], torch.arange(size, dtype=places.dtype))
+    one = Memory(apart(memory.keys, slots), apart(memory.values, slots), inside)
+    look = attend(apart(query, queries), one, score, normalise, watched)
+    return look._replace(context=end_to_end(look.context, queries, query.shape[2]))
 
 
 def _unseen(normalise: Normalise, scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -259,37 +238,24 @@ def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Nor
 
 # --- cells -----------------------------------------------------------------------------------------------------------
 
-KEEPS: dict[Blend, bool] = {cells.keep: True, cells.write: False}  # the blends that faster cells have
+KEEPS: dict[Blend, bool] = {cells.keep: True, cells.write: False}  # the blends that Triton's cells have
 
 
 def cell_path(device: str, dtype: torch.dtype = torch.float32) -> Choice:
-    """The form of the elementwise half of a GRU or LSTM cell: "Triton", "CPU" or "plain"."""
-    if torch.compiler.is_compiling():
-        return Choice("plain", "torch.compile fuses the plain form")
-    if device == "cpu":
-        return Choice("CPU")
+    """The form of the elementwise half of a GRU or LSTM cell."""
     why = no_triton(device, dtype)
     return Choice("plain", why) if why else Choice("Triton")
 
 
-def _cell(state: Tensor, input_gates: Tensor) -> str:
-    """The form of a cell; the one for a CPU takes numbers of one dtype."""
+def _by_triton(state: Tensor) -> bool:
     with aside():
-        path = cell_path(state.device.type, state.dtype).name
-        return (
-            "plain"
-            if path == "CPU" and (state.dtype != input_gates.dtype or torch.is_autocast_enabled("cpu"))
-            else path
-        )
+        return cell_path(state.device.type, state.dtype).name == "Triton"
 
 
 def gru(input_gates: Tensor, state: Tensor, U_gates: Linear, U: Linear, blend: Blend) -> Tensor:
     """`regard.core.cells.gru`."""
-    path = _cell(state, input_gates) if blend in KEEPS else "plain"
-    if path == "plain":
+    if blend not in KEEPS or not _by_triton(state):
         return cells.gru(input_gates, state, U_gates, U, blend)
-    if path == "CPU":
-        return cpu.gru(input_gates, state, U_gates, U, KEEPS[blend])
     from regard.kernels.cells import gru as by_triton
 
     return _remember(*by_triton(input_gates, state, U_gates, U, KEEPS[blend]))
@@ -305,11 +271,8 @@ def _remember(x: Tensor, low: Tensor | None) -> Tensor:
 
 def gru_reset_after(input_gates: Tensor, hidden_gates: Tensor, state: Tensor, blend: Blend) -> Tensor:
     """`regard.core.cells.gru_reset_after`."""
-    path = _cell(state, input_gates) if blend in KEEPS else "plain"
-    if path == "plain":
+    if blend not in KEEPS or not _by_triton(state):
         return cells.gru_reset_after(input_gates, hidden_gates, state, blend)
-    if path == "CPU":
-        return cpu.gru_reset_after(input_gates, hidden_gates, state, KEEPS[blend])
     from regard.kernels.cells import gru_cell
 
     return gru_cell(input_gates, hidden_gates, state, KEEPS[blend])
@@ -317,9 +280,8 @@ def gru_reset_after(input_gates: Tensor, hidden_gates: Tensor, state: Tensor, bl
 
 def lstm(input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """`regard.core.cells.lstm`."""
-    path = _cell(cell, input_gates)
-    if path != "Triton":
-        return (cpu.lstm if path == "CPU" else cells.lstm)(input_gates, hidden_gates, cell)
+    if not _by_triton(cell):
+        return cells.lstm(input_gates, hidden_gates, cell)
     from regard.kernels.cells import lstm_cell
 
     hidden, cell, low = lstm_cell(input_gates, hidden_gates, cell)

@@ -7,7 +7,6 @@ backward pass multiplies them by that factor.
 
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from regard.kernels.choose import or_triton
 from regard.kernels.products import low, padded, product_dtype, weight_gradient
 
 CHUNK = {"cpu": 2**23, "cuda": 2**28}  # logits at a time: 32 MiB in float32, 512 MiB in bfloat16
@@ -31,7 +31,7 @@ def linear_cross_entropy(
     not count. Smoothing takes `smoothing` of the probability and spreads it over all V words, the gold word included.
     Products are taken in the dtype of autocast, sums in float32 at least. The second result carries no gradient.
     """
-    return _summed(_differentiate, hidden.flatten(0, -2), weight, bias, target.flatten(), smoothing, padding)
+    return _summed(differentiate, hidden.flatten(0, -2), weight, bias, target.flatten(), smoothing, padding)
 
 
 def linear_consistency(
@@ -51,7 +51,7 @@ def linear_consistency(
     """
     rows = hidden.flatten(1, -2).transpose(0, 1).flatten(0, 1)  # [2 N, D], both passes of a token are neighbours
     gold = target.flatten().repeat_interleave(2)  # [2 N]
-    return _summed(partial(_differentiate_pairs, agreement), rows, weight, bias, gold, smoothing, padding)
+    return _summed(partial(differentiate_pairs, agreement=agreement), rows, weight, bias, gold, smoothing, padding)
 
 
 def _summed(
@@ -124,30 +124,8 @@ class _LinearLoss(torch.autograd.Function):
         return *scaled, None, None, None, None, None
 
 
-def by_triton(logits: Tensor) -> bool:
-    """Whether one launch turns a chunk of logits into its gradient."""
-    return logits.is_cuda and logits.dtype != torch.float64 and find_spec("triton") is not None
-
-
-def _differentiate(logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool) -> Tensor:
-    if by_triton(logits):
-        from regard.kernels.softmax_gradient import differentiate  # triton is there on a GPU only
-
-        return differentiate(logits, gold, losses, smoothing, padding, grad)
-    return _by_torch(logits, gold, losses, smoothing, padding, grad)
-
-
-def _differentiate_pairs(
-    agreement: float, logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool
-) -> Tensor:
-    if by_triton(logits):
-        from regard.kernels.softmax_gradient import differentiate_pairs
-
-        return differentiate_pairs(logits, gold, losses, agreement, smoothing, padding, grad)
-    return _pairs_by_torch(agreement, logits, gold, losses, smoothing, padding, grad)
-
-
-def _by_torch(logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool) -> Tensor:
+@or_triton("softmax_gradient")
+def differentiate(logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool) -> Tensor:
     """Write the losses [2, n] of logits [n, V], and return the gradient of their sum, [n, V]."""
     p, _ = _write_losses(logits, gold, losses, smoothing, padding)
     return _gradient(p, gold, smoothing, padding).to(logits.dtype) if grad else p
@@ -177,8 +155,9 @@ def _gradient(p: Tensor, gold: Tensor, smoothing: float, padding: int) -> Tensor
     return p
 
 
-def _pairs_by_torch(
-    agreement: float, logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool
+@or_triton("softmax_gradient")
+def differentiate_pairs(
+    logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool, agreement: float
 ) -> Tensor:
     """The same for pairs of rows: half of each row's loss, plus agreement / 4 of its divergence from the other one.
 

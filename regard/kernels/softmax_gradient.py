@@ -15,7 +15,7 @@ def differentiate(logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float
 
 
 def differentiate_pairs(
-    logits: Tensor, gold: Tensor, losses: Tensor, agreement: float, smoothing: float, padding: int, grad: bool
+    logits: Tensor, gold: Tensor, losses: Tensor, smoothing: float, padding: int, grad: bool, agreement: float
 ) -> Tensor:
     """The same for two passes over each token, in neighbouring rows: half of each row's losses; losses[0] also has
     agreement / 4 of the row's divergence from the other one."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.core.attend import Look, Memory
 from regard.core.blocks import Blocks
 from regard.errors import ConfigError
-from regard.kernels.choose import dropout, or_cpu, or_triton
+from regard.kernels.choose import dropout, or_triton
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.past import NOTHING, Carry, Past
@@ -267,7 +267,6 @@ def add_norm(x: Tensor, added: Tensor | None, gamma: Tensor, beta: Tensor, eps: 
 
 
 @or_triton("linear_relu")
-@or_cpu
 def linear_relu(x: Tensor, linear: nn.Module) -> Tensor:
     """max(0, x W^T + b)."""
     return torch.relu(linear(x))

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable
 from functools import lru_cache
 
-from matplotlib import font_manager, ft2font
+from matplotlib import font_manager
 
 FIRST = "DejaVu Sans"  # comes with matplotlib: Latin, Greek, Cyrillic, Arabic, Hebrew and many signs
 PREFERRED = (  # similar in weight to the rest of the picture, where installed
@@ -44,31 +44,15 @@ def families(texts: Iterable[str], warn: bool = True) -> list[str]:
             missing -= found
     scripts = sorted({unicodedata.name(character, "an unnamed letter").split(" ")[0] for character in missing})
     if warn and (new := [script for script in scripts if script not in _warned]):
-        _warn(
+        _warned.update(new)
+        warnings.warn(
             f"No font here holds {len(missing)} of the letters to be drawn ({', '.join(new).lower()}: "
             f"{' '.join(sorted(missing)[:6])}); they appear as boxes. Install a font that does, such as Noto Sans, or "
             f"draw to .svg or .html.",
-            new,
-        )
-    backwards = any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in needed)
-    if warn and backwards and not shapes_text() and "shaping" not in _warned:
-        _warn(
-            "This matplotlib draws right-to-left text letter by letter from the left; version 3.11 or later does it "
-            "right, and so do .svg and .html in any version.",
-            ["shaping"],
+            FontWarning,
+            stacklevel=2,
         )
     return chosen
-
-
-def _warn(sentence: str, about: Iterable[str]) -> None:
-    """Warn once."""
-    _warned.update(about)
-    warnings.warn(sentence, FontWarning, stacklevel=3)
-
-
-def shapes_text() -> bool:
-    """Whether this matplotlib joins Arabic letters and orders right-to-left text (from 3.11 on)."""
-    return hasattr(ft2font, "__libraqm_version__")
 
 
 @lru_cache(maxsize=1)
