@@ -21,7 +21,7 @@ def models(
     run folder) expects, how it was made and how good it is."""
     from regard.training.known import FOLDERS
 
-    trained = name is not None and (Path(name).is_dir() or name in FOLDERS)
+    trained = name is not None and ("/" in name or Path(name).is_dir() or name in FOLDERS)
     if paths:
         put_paths(name, preset, trained)
     elif name is None:
@@ -63,9 +63,9 @@ def describe_model(name: str, preset: str) -> None:
     from regard.config import describe
     from regard.models.registry import MODELS, entry, installed
     from regard.training.experiment import resolve
-    from regard.training.known import FOLDERS
+    from regard.training.known import FOLDERS, runs_in
 
-    check_known("model", name, [*MODELS, *installed(), *FOLDERS])
+    check_known("model", name, [*MODELS, *installed(), *FOLDERS, *runs_in(Path())])
     found, chosen = entry(name), resolve({"model": {"name": name, "preset": preset}})
     put(f"{name}: {found.idea} ({found.paper})\npresets: {', '.join(found.presets)}")
     put("vocabularies: training makes them from the corpus, with at most data.vocabulary tokens; their sizes replace "

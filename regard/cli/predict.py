@@ -59,8 +59,8 @@ def classify(
 ) -> None:
     """Print the class of each document; with --look, also its text with the weights of sentences and words.
 
-    An argument that contains a space and names no file is classified as a document. An empty line has no class and
-    gives an empty line.
+    An argument that names no file and does not look like one (a path, or a name with an ending) is classified as a
+    document. An empty line has no class and gives an empty line.
     """
     from regard.data.files import is_blank
     from regard.look.html import check_picture

@@ -10,7 +10,7 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import AsJson, Beam, Device, Pairs, Run, TextFile, With, add_options, run_folder
 from regard.cli.progress import bar
-from regard.cli.text import check_out, check_settings, lines_of, load, pairs_of, put, put_note, put_result
+from regard.cli.text import check_out, check_settings, lines_of, load, pairs_of, put, put_note, put_result, sections_of
 from regard.errors import ConfigError, counted
 
 
@@ -127,7 +127,8 @@ def score(
     BLEU-1 to BLEU-4, documents with accuracy. For language models use `regard perplexity`."""
     from regard.evaluate import by_length as lengths
 
-    decoding = _decoding(settings or [])
+    check_settings(settings or [])
+    decoding = sections_of(settings or [])["decode"]
     if decoding and (pictures.images or labelled.documents):
         raise ConfigError("Settings of decoding are for translations; leave them out.")
     if pictures.images is not None:
@@ -250,14 +251,3 @@ def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device:
     kind = {"subwords": writer.vocabulary.kind, "vocabulary": len(writer.vocabulary)}
     found = {"run": writer.name, "perplexity": value, "tokens": tokens, **kind}
     put_result(f"perplexity {value:.3f} per token, {counted(tokens, 'token')}", found, as_json)
-
-
-def _decoding(settings: list[str]) -> dict[str, Any]:
-    """Settings `decode.key=value` by key; others are refused."""
-    from regard.config import override
-
-    check_settings(settings)
-    tables = override({}, *settings)
-    if tables.keys() - {"decode"}:
-        raise ConfigError(f"score takes settings decode.key=value; got {' '.join(settings)!r}.")
-    return dict(tables.get("decode", {}))

@@ -15,6 +15,7 @@ import typer
 import regard
 from regard.cli.options import Pairs
 from regard.cli.progress import bar
+from regard.config import override
 from regard.data.files import check_not_input, decode_line, read_lines, split_lines
 from regard.data.settings import READING, DataConfig, Reading
 from regard.errors import ConfigError, DataError, RunError, brief, counted
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 CHUNK = 512  # lines in a batch
 STDIN = "standard input"
+_FILE = re.compile(r"[/\\]|\.[a-z]\w{0,7}$")  # in a path, or the ending of a file
 
 
 def lines_of(file: Path | None) -> list[str]:
@@ -122,8 +124,9 @@ def is_setting(argument: str) -> bool:
 
 
 def is_text(argument: str) -> bool:
-    """Whether an argument is a text: it contains a space and names no file."""
-    return " " in argument and not os.path.exists(argument)  # Path.exists raises for a long text
+    """Whether an argument is a text: there is no file of this name, and it has a space or is no path or file name."""
+    named = _FILE.search(argument) and not re.search(r"\s", argument)
+    return not named and not os.path.exists(argument)  # Path.exists raises for a long text
 
 
 def check_settings(arguments: Iterable[str]) -> None:
@@ -131,6 +134,16 @@ def check_settings(arguments: Iterable[str]) -> None:
     for stray in (one for one in arguments if not is_setting(one)):
         files = " Files are given by options, such as --source and --target." if os.path.exists(stray) else ""
         raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.{files}")
+
+
+def sections_of(settings: Iterable[str], *also: str) -> dict[str, dict[str, Any]]:
+    """Settings `section.key=value` by section and key: those of decoding and of the sections `also`."""
+    known = ("decode", *also)
+    tables = override({}, *settings)
+    for section in tables.keys() - set(known):
+        first = next(iter(tables[section]))
+        raise ConfigError(f"Settings here are decode.key=value; leave {section}.{first} out.")
+    return {section: dict(tables.get(section, {})) for section in known}
 
 
 def check_out(path: Path | None, *inputs: str | Path | None) -> None:
