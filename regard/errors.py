@@ -127,10 +127,10 @@ def check_known(
 def numbered(noun: str, count: int) -> str:
     """The numbers that `count` things have, from 0.
 
-    >>> numbered("head", 8), numbered("head", 1)
-    ('heads 0 to 7', 'one head, 0')
+    >>> numbered("head", 8), numbered("head", 1), numbered("head", 0)
+    ('heads 0 to 7', 'one head, 0', 'no heads')
     """
-    return f"{noun}s 0 to {count - 1}" if count > 1 else f"one {noun}, 0"
+    return f"{noun}s 0 to {count - 1}" if count > 1 else f"one {noun}, 0" if count else f"no {noun}s"
 
 
 def need(module: str, sentence: str, error: Callable[[str], RegardError] = ConfigError) -> Any:

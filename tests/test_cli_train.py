@@ -66,7 +66,9 @@ def test_missing_unequal_and_empty_corpora(files, tmp_path):
     blank.write_text("\n  \n" * 5, encoding="utf-8")
     refused(*parallel(here, ten, out), folder=tmp_path, says=f"There is no file {here}; check the path")
     refused(*parallel(ten, nine, out), folder=tmp_path, says=f"{ten} has 10 lines and {nine} has 9")
-    refused(*parallel(empty, empty, out), folder=tmp_path, says="The corpus is empty: it has no line")
+    refused(
+        *parallel(empty, empty, out), folder=tmp_path, says=f"The corpus of {empty}, {empty} is empty: it has no line"
+    )
     refused(
         *parallel(blank, ten, out), folder=tmp_path, says=r"every one of its pairs \(10\) is blank or has an empty side"
     )

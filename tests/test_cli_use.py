@@ -426,7 +426,14 @@ def test_score_takes_settings_of_decoding(runs, corpus, tmp_path):
     assert run("score", runs / "one", "decode.beam=1", *corpus, folder=tmp_path).out == greedy
     short = run("score", runs / "one", "decode.max_ratio=0", "decode.max_extra=2", *corpus, folder=tmp_path).out
     assert float(re.search(r"BP ([\d.]+)", short)[1]) < float(re.search(r"BP ([\d.]+)", greedy)[1])
-    refused("score", runs / "one", "train.rate=1", *corpus, folder=tmp_path, says="Settings here are decode.key=value; leave train.rate out")
+    refused(
+        "score",
+        runs / "one",
+        "train.rate=1",
+        *corpus,
+        folder=tmp_path,
+        says="Settings here are decode.key=value; leave train.rate out",
+    )
     both = ["--beam", 1, "decode.beam=2"]
     refused("score", runs / "one", *both, *corpus, folder=tmp_path, says="--beam and decode.beam are the same setting")
     refused("score", runs / "one", "decode.bean=1", *corpus, folder=tmp_path, says="Did you mean 'beam'")
@@ -556,6 +563,14 @@ def test_models_and_corpora(tmp_path):
     assert "training makes them from the corpus, with at most data.vocabulary tokens" in said
     said = run("corpora", folder=tmp_path).out
     assert all(name in said for name in ("phrasebook", "dates", "copy", "reverse", "shapes", "reviews", "tales"))
+
+
+def test_a_run_is_described(runs, tmp_path):
+    said = run("models", runs / "one", folder=tmp_path).out
+    assert "  validation  below 1 (bleu)\n" in said
+    _, *rows = run("models", "en-fr", folder=tmp_path).out.splitlines()
+    wide = len("  newstest2014  ")
+    assert all(row[wide - 2 : wide] == "  " and row[wide] != " " for row in rows)
 
 
 def test_the_other_corpora_are_written_as_their_tasks_read_them(tmp_path):

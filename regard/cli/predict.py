@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from regard.cli.options import Beam, CaptionView, Device, JsonLines, OnPicture, Run
 from regard.cli.progress import bar
-from regard.cli.text import batches, check_out, is_text, load, put, put_note, put_result
+from regard.cli.text import batches, check_out, is_text, load, note_unknown, put, put_note, put_result
 from regard.errors import ConfigError
 
 
@@ -102,7 +102,13 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Sample texts that continue a prefix."""
+    from regard.api.passages import unseen
+    from regard.api.translator import clean
+    from regard.look.text import label
+
     writer = load(run, device, "language")
+    unknown = unseen(writer.vocabulary.encode(clean(prefix)))
+    note_unknown(len(unknown), "prefix", [label(word) for word in dict.fromkeys(unknown)], writer.vocabulary.kind)
     with bar("sampling"):
         texts = writer.generate(prefix, count, longest, temperature=temperature, seed=seed)
     for text in texts:

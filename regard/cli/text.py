@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 CHUNK = 512  # lines in a batch
+FEW = 5  # unknown words that are printed
 STDIN = "standard input"
 _FILE = re.compile(r"[/\\]|\.[a-z]\w{0,7}$")  # in a path, or the ending of a file
 
@@ -32,6 +33,14 @@ _FILE = re.compile(r"[/\\]|\.[a-z]\w{0,7}$")  # in a path, or the ending of a fi
 def lines_of(file: Path | None) -> list[str]:
     """The lines of a file (plain, gz, bz2, xz or zst), or of standard input."""
     return [line for lines in batches(file) for line in lines]
+
+
+def text_of(file: Path | None) -> list[str]:
+    """The lines of a text that is not empty."""
+    lines = lines_of(file)
+    if not any(line.strip() for line in lines):
+        raise DataError(f"There is no text in {file or STDIN}: every line is empty.")
+    return lines
 
 
 def batches(file: Path | None, reading: Reading = READING) -> Iterator[list[str]]:
@@ -62,10 +71,18 @@ def _arriving() -> bytes:
 def load(
     run: str | Path | Sequence[str | Path], device: str = "auto", task: str | None = None, engine: str = "regard"
 ) -> Any:
-    """`regard.load`, with a note on standard error for each run that has not finished training."""
+    """`regard.load`, with a note on standard error for each run that has not finished training.
+
+    A model that ships has the name by which a person calls it, not that of its folder.
+    """
+    from regard.training.known import find_run, shipped_name
+
     loaded = regard.load(run, device, task, engine)
-    for one in [run] if isinstance(run, str | Path) else run:
+    runs = [run] if isinstance(run, str | Path) else run
+    for one in runs:
         note_unfinished(one)
+    if len(runs) == 1:
+        loaded.name = shipped_name(find_run(runs[0])) or loaded.name
     return loaded
 
 
@@ -78,6 +95,16 @@ def note_unfinished(run: str | Path) -> None:
     if step is not None:
         note = f"{run} has not finished training; its newest checkpoint is of step {step}"
         typer.echo(f"{note}. To resume: regard train --out {run}", err=True)
+
+
+def note_unknown(count: int, where: str, words: Sequence[str], kind: str) -> None:
+    """A note on standard error about `count` unknown words, or characters for a vocabulary of another kind; the first
+    few of `words` are printed."""
+    if count:
+        noun = "word" if kind == "word" else "character"
+        are = f"{noun} of the {where} is" if count == 1 else f"{noun}s of the {where} are"
+        more = ", ..." if len(words) > FEW else ""
+        typer.echo(f"{count} {are} not in the vocabulary: {', '.join(words[:FEW])}{more}", err=True)
 
 
 def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
@@ -104,6 +131,8 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     else:
         fit = [pair for pair in open_corpus(config, reading=READING) or () if not pair.unfit]
         sources, references = [pair.source for pair in fit], [pair.target for pair in fit]
+    if not sources:
+        raise DataError(f"There is no pair to read in {' and '.join(files.values())}; the files are empty.")
     for note in note_files(config) or _note_language(sources, config.source_language):
         typer.echo(f"note: {note}", err=True)
     return sources, references

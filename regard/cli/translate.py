@@ -13,7 +13,19 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import Beam, Device, Engine, Shards, With, add_options, with_on
 from regard.cli.progress import bar
-from regard.cli.text import batches, check_out, is_setting, is_text, load, put, put_json, sections_of, watch
+from regard.cli.text import (
+    FEW,
+    batches,
+    check_out,
+    is_setting,
+    is_text,
+    load,
+    note_unknown,
+    put,
+    put_json,
+    sections_of,
+    watch,
+)  # fmt: skip
 from regard.data.files import REPLACED, check_file
 from regard.data.settings import Reading
 from regard.errors import ConfigError, DataError, counted
@@ -228,7 +240,6 @@ class Notes:
     """Says on standard error what is not right with the translations of lines, at once or at the end."""
 
     AT_ONCE = ("language", "cut", "number", "loop", "copy", "empty")
-    FEW = 5  # words that are not in the vocabulary, of those that are listed
 
     def __init__(self, translator: "regard.Translator", max_tokens: int, nbest: int, replaces: bool) -> None:
         self.translator, self.max_tokens, self.nbest = translator, max_tokens, nbest
@@ -256,7 +267,7 @@ class Notes:
         self.lowered = self.lowered or "lower-cased" in one.flags
         self.unknown += len(one.unknown)
         for word in one.unknown:
-            if word not in self.first and len(self.first) <= self.FEW:
+            if word not in self.first and len(self.first) <= FEW:
                 self.first[word] = number
 
     def conclude(self, lines: int) -> None:
@@ -264,13 +275,8 @@ class Notes:
         from regard.api.passages import NOTES
         from regard.look.text import label
 
-        if self.unknown:
-            noun = "word" if self.translator.source_vocabulary.kind == "word" else "character"
-            listed = [f"{label(word)} (line {number})" for word, number in self.first.items()]
-            more = ", ..." if len(listed) > self.FEW else ""
-            are = f"{noun} of the input is" if self.unknown == 1 else f"{noun}s of the input are"
-            words = f"{', '.join(listed[: self.FEW])}{more}"
-            typer.echo(f"{self.unknown} {are} not in the vocabulary: {words}", err=True)
+        listed = [f"{label(word)} (line {number})" for word, number in self.first.items()]
+        note_unknown(self.unknown, "input", listed, self.translator.source_vocabulary.kind)
         if self.replaced:
             typer.echo(f"{counted(self.replaced, 'line')} with U+FFFD in place of bytes that were not UTF-8", err=True)
         if self.fewer:
