@@ -99,6 +99,8 @@ def test_half_a_corpus_and_two_corpora(files, tmp_path):
     refused(*start, folder=tmp_path, says="There is no corpus")
     refused(*start, "--corpus", "copy", "--source", ten, "--target", ten, folder=tmp_path, says="give one of the two")
     refused(*start, "--corpus", "copies", folder=tmp_path, says="Did you mean 'copy'")
+    captioner = ["train", "--model", "captioner", "--out", out, "--source", ten, "--target", ten]
+    refused(*captioner, folder=tmp_path, says="captioner is trained on pictures with captions: .*leave --source out")
     assert not out.exists()
 
 

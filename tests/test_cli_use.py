@@ -562,7 +562,13 @@ def test_models_and_corpora(tmp_path):
     assert "joint = False" in said
     assert "training makes them from the corpus, with at most data.vocabulary tokens" in said
     said = run("corpora", folder=tmp_path).out
-    assert all(name in said for name in ("phrasebook", "dates", "copy", "reverse", "shapes", "reviews", "tales"))
+    names = ("phrasebook", "dates", "copy", "reverse", "shapes", "reviews", "tales")
+    assert all(name in said for name in names)
+    for name in names:  # a few examples; nothing is written
+        said = regard("corpora", name, folder=tmp_path / "log").out
+        assert said.startswith(f"{name}: ")
+        assert f"To write it to files: regard corpora {name} --out {name}\n" in said
+    assert not list(Path().glob("phrasebook.*"))
 
 
 def test_a_run_is_described(runs, tmp_path):
@@ -575,7 +581,8 @@ def test_a_run_is_described(runs, tmp_path):
 
 def test_the_other_corpora_are_written_as_their_tasks_read_them(tmp_path):
     for name in ("tales", "reviews", "shapes"):
-        run("corpora", name, "--out", tmp_path / name, "--size", 3, folder=tmp_path)
+        said = run("corpora", name, "--out", tmp_path / name, "--size", 3, folder=tmp_path).out
+        assert said.startswith({"tales": "3 lines: ", "reviews": "3 documents: ", "shapes": "3 pictures: "}[name])
     assert (tmp_path / "tales.txt").read_text(encoding="utf-8").count("\n") == 3
     labels = [
         line.partition("\t")[0] for line in (tmp_path / "reviews.tsv").read_text(encoding="utf-8").split("\n")[:3]

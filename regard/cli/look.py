@@ -91,7 +91,7 @@ def look(
         typer.echo(f"note: {text} is read as the text itself, not as a file; pass a sentence of it", err=True)
     with bar("looking"):
         trace, unchanged = LOOKS[task](load(run), text, given)
-    shown = {"words": False} if drawing.pieces else {}
+    shown: dict[str, Any] = {"words": False} if drawing.pieces else {}
     shown |= {name: given[name] for name in ("layer", "head", "special") if name in given}
     if out is not None:
         view = "steps" if drawing.step is not None else drawing.view

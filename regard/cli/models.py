@@ -45,7 +45,7 @@ def put_paths(name: str | None, preset: str, trained: bool) -> None:
 
     if name is None:
         raise ConfigError("--paths needs the name of a model or a run folder.")
-    put(str(explain(load(name).model if trained else build(name, find_preset(name, preset)))))
+    put(str(explain(load(name) if trained else build(name, find_preset(name, preset)))))
 
 
 def list_models() -> None:

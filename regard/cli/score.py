@@ -170,18 +170,35 @@ def compare(
 
     With --by-seed: mean and spread of each group, and the best against each other, over sentences and seeds.
     """
-    from regard.api.loading import check_direction
-    from regard.evaluate import by_length as lengths
-    from regard.evaluate.significance import paired_bootstrap
-
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
         raise ConfigError("compare needs at least two different runs; use `regard score` for one.")
     how.check()
     if by_seed and how.ter:
         raise ConfigError("--by-seed compares groups by BLEU alone; leave --ter out.")
     sources, references = _test_set(runs[0], pairs)
-    if by_seed:
-        return _compare_groups(runs, sources, references, how, as_json, device)
+    comparing = _compare_groups if by_seed else _compare_runs
+    comparing(runs, sources, references, how, as_json, device)
+
+
+def _test_set(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
+    """The pairs, with a note of how many have a blank side."""
+    from regard.data.files import is_blank
+
+    sources, references = pairs_of(run, pairs)
+    blank = sum(map(lambda *pair: any(map(is_blank, pair)), sources, references))
+    if blank:
+        note = f"pairs with a blank source or reference: {blank} of {len(sources)}"
+        typer.echo(f"{note}; they are scored like the others", err=True)
+    return sources, references
+
+
+def _compare_runs(
+    runs: list[Path], sources: list[str], references: list[str], how: Scoring, as_json: bool, device: str
+) -> None:
+    from regard.api.loading import check_direction
+    from regard.evaluate import by_length as lengths
+    from regard.evaluate.significance import paired_bootstrap
+
     translators = [load(run, device, "translate") for run in runs]
     for other in translators[1:]:
         check_direction(translators[0], other)
@@ -208,18 +225,6 @@ def compare(
     put_result(shown, {"systems": list(rows.values()), "comparisons": comparisons}, as_json)
     if how.plot:
         put_note(f"drawn: {lengths.plot_by_length(tables, how.plot)}", as_json)
-
-
-def _test_set(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
-    """The pairs, with a note of how many have a blank side."""
-    from regard.data.files import is_blank
-
-    sources, references = pairs_of(run, pairs)
-    blank = sum(map(lambda *pair: any(map(is_blank, pair)), sources, references))
-    if blank:
-        note = f"pairs with a blank source or reference: {blank} of {len(sources)}"
-        typer.echo(f"{note}; they are scored like the others", err=True)
-    return sources, references
 
 
 def _compare_groups(

@@ -22,11 +22,11 @@ from types import FrameType
 
 import uvicorn
 
+from regard.data.settings import check_codes
 from regard.errors import ConfigError, RunError
 from regard.serve.access import Access, AccessToken, is_loopback
 from regard.serve.app import build
 from regard.serve.guard import Guard
-from regard.serve.languages import check_code
 from regard.serve.limits import Limits
 from regard.serve.model_process import SWITCH, OncePerMinute
 from regard.serve.protocol import Listener, Protocol
@@ -147,8 +147,7 @@ def _check_runs(runs: Sequence[str | Path], languages: tuple[str, str]) -> None:
     for run in runs:
         if not Path(run).is_dir():
             raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
-    for code in filter(None, languages):
-        check_code(code)
+    check_codes(dict(zip(("source_language", "target_language"), languages, strict=True)))
 
 
 def _find_tokens(host: str, token: str | None, file: str | Path | None) -> tuple[tuple[AccessToken, ...], str | None]:
