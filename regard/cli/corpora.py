@@ -43,7 +43,9 @@ def corpora(
             return show(name, other.meaning, other.model, other.texts(SHOWN, seed))
         check_out(Path(f"{out}.txt"))
         with bar("generating"):
-            put(f"{counted(size, other.noun)}: {other.write(out, size, seed)}")
+            texts = {f"{out}{other.ending}": other.texts(size, seed)}
+            path = _write(texts)[0] if other.ending else _write_shapes(out, size, seed)
+        put(f"{counted(size, other.noun)}: {path}")
         return
     DataConfig(corpus=name, size=size, min_words=min_words, max_words=max_words)  # refuses invalid numbers
     found = find_builtin(name)
@@ -86,14 +88,6 @@ def _captions(size: int, seed: int) -> Iterator[str]:
     from regard.data.builtin.shapes import scene
 
     return (scene(number, seed).caption for number in range(size))
-
-
-def _write_tales(out: str, size: int, seed: int) -> Path:
-    return _write({f"{out}.txt": _tales(size, seed)})[0]
-
-
-def _write_reviews(out: str, size: int, seed: int) -> Path:
-    return _write({f"{out}.tsv": _reviews(size, seed)})[0]
 
 
 def _write_shapes(out: str, size: int, seed: int) -> Path:
@@ -139,29 +133,14 @@ class Other(NamedTuple):
     model: str  # one that is trained on it
     noun: str  # of its examples
     texts: Callable[[int, int], Iterator[str]]  # of some examples, by their number and the seed
-    write: Callable[[str, int, int], Path]  # to files with a prefix
+    ending: str  # of the file of these texts; none where there are pictures
 
 
 OTHERS = {
-    "shapes": Other(
-        "drawn pictures of coloured shapes with captions, for `captioner`",
-        "captioner",
-        "picture",
-        _captions,
-        _write_shapes,
-    ),
-    "reviews": Other(
-        "film reviews in which a few sentences decide the label, for `document`",
-        "document",
-        "document",
-        _reviews,
-        _write_reviews,
-    ),
-    "tales": Other(
-        "short texts whose last word depends on their first words, for language models",
-        "attentive-lm",
-        "line",
-        _tales,
-        _write_tales,
-    ),
-}
+    "shapes": Other("drawn pictures of coloured shapes with captions, for `captioner`",
+                    "captioner", "picture", _captions, ""),
+    "reviews": Other("film reviews in which a few sentences decide the label, for `document`",
+                     "document", "document", _reviews, ".tsv"),
+    "tales": Other("short texts whose last word depends on their first words, for language models",
+                   "attentive-lm", "line", _tales, ".txt"),
+}  # fmt: skip

@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from regard.cli.options import AsJson, Device, Folder, Gold, Pairs, Run, Shards, TextFile
 from regard.cli.progress import bar
-from regard.cli.text import check_out, load, pair_files, pairs_of, put, put_result, text_of, watch
+from regard.cli.text import check_out, lines_of, load, pair_files, pairs_of, put, put_result, watch
 from regard.errors import ConfigError, counted
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def reach(
         found = read_reach(sums)
     else:
         with bar("reading") as progress:
-            found = writer.reach(text_of(file), farthest, progress)
+            found = writer.reach(lines_of(file), farthest, progress)
     modules = []
     for one in found:
         top = one.favourites(least)[: max(0, words)]

@@ -10,7 +10,7 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import AsJson, Beam, Device, Pairs, Run, TextFile, With, add_options, run_folder
 from regard.cli.progress import bar
-from regard.cli.text import check_out, check_settings, load, pairs_of, put, put_note, put_result, sections_of, text_of
+from regard.cli.text import check_out, check_settings, lines_of, load, pairs_of, put, put_note, put_result, sections_of
 from regard.errors import ConfigError, counted
 
 
@@ -251,7 +251,7 @@ def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device:
 
     writer = load(run, device, "language")
     with bar("reading") as progress:
-        value, tokens = writer.perplexity(text_of(file), progress)
+        value, tokens = writer.perplexity(lines_of(file), progress)
     # Perplexities are comparable only with the same tokens, so the vocabulary comes along.
     kind = {"subwords": writer.vocabulary.kind, "vocabulary": len(writer.vocabulary)}
     found = {"run": writer.name, "perplexity": value, "tokens": tokens, **kind}

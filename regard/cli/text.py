@@ -35,14 +35,6 @@ def lines_of(file: Path | None) -> list[str]:
     return [line for lines in batches(file) for line in lines]
 
 
-def text_of(file: Path | None) -> list[str]:
-    """The lines of a text that is not empty."""
-    lines = lines_of(file)
-    if not any(line.strip() for line in lines):
-        raise DataError(f"There is no text in {file or STDIN}: every line is empty.")
-    return lines
-
-
 def batches(file: Path | None, reading: Reading = READING) -> Iterator[list[str]]:
     """The lines of a file, or of standard input as they arrive, at most `CHUNK` at a time.
 
