@@ -16,7 +16,7 @@ from regard.errors import ConfigError, RegardError, brief, check_known
 
 UsageError: Any = BadParameter.__base__  # of all errors of the parser; typer does not export it
 _LONG_DASH = re.compile(r"[\u2010-\u2015\u2212]-?([a-z-]+)(=.*)?")  # what editors make of two hyphens
-_SETTING = re.compile(r"(train|data|decode|model)\.\w+=")
+_SETTING = re.compile(r"(train|data|decode|model)\.\w+=\S*")
 
 
 class NoReaderError(Exception):
@@ -43,7 +43,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments into the context."""
         for one in _before_texts(args):
-            if _SETTING.match(one) and not _settings_of(ctx) and not os.path.exists(one):
+            if _SETTING.fullmatch(one) and not _settings_of(ctx) and not os.path.exists(one):
                 raise ConfigError(f"`{_name(ctx)}` has no use for the setting {brief(one)!r}; leave it out.")
         with in_one_sentence(ctx, args):
             return super().parse_args(ctx, args)
