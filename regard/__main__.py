@@ -4,7 +4,7 @@ import os
 import sys
 
 from regard.cli import app
-from regard.cli.options import NoReaderError
+from regard.cli.usage import NoReaderError
 from regard.errors import RegardError, little_memory, out_of_memory
 from regard.training.stopping import TERMINATED
 

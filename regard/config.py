@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from regard.errors import ConfigError, brief, check_known
+from regard.errors import ConfigError, brief, check_known, near_file
 
 Section = TypeVar("Section")
 MOST_DOTS = 100  # in a line of a settings file, outside of quotes
@@ -119,7 +119,7 @@ def load_toml(path: Path) -> dict[str, Any]:
     try:
         return parse_toml(path.read_bytes(), path)
     except FileNotFoundError:
-        raise ConfigError(f"There is no settings file {path}; give the path of a TOML file.") from None
+        raise ConfigError(f"There is no settings file {path}; give the path of a TOML file.{near_file(path)}") from None
     except OSError as error:
         raise ConfigError(
             f"The settings file {path} could not be read: {error.strerror or error}; give the path of a TOML file."

@@ -6,6 +6,7 @@ traceback and exits with code 2; a library user catches one type. Each subclass 
 
 import difflib
 import mmap
+import os
 from collections.abc import Callable, Collection, Iterable
 from importlib import import_module
 from typing import Any
@@ -105,12 +106,31 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
     return f"There is no {kind} '{brief(name)}'{where}.{hint} Known: {', '.join(names)}."
 
 
+def near_file(path: str | os.PathLike[str]) -> str:
+    """A did-you-mean for a file that is not there, where its folder has one of almost this name; else no text."""
+    folder, name = os.path.split(path)
+    try:
+        close = difflib.get_close_matches(name, os.listdir(folder or "."), n=1, cutoff=0.75)
+    except (OSError, ValueError):
+        return ""
+    return f" Did you mean '{brief(os.path.join(folder, close[0]))}'?" if close else ""
+
+
 def check_known(
     kind: str, name: str, known: Collection[str], where: str = "", error: Callable[[str], RegardError] = ConfigError
 ) -> None:
     """Refuse a name that is not among those that are known."""
     if name not in known:
         raise error(unknown(kind, name, known, where))
+
+
+def numbered(noun: str, count: int) -> str:
+    """The numbers that `count` things have, from 0.
+
+    >>> numbered("head", 8), numbered("head", 1), numbered("head", 0)
+    ('heads 0 to 7', 'one head, 0', 'no heads')
+    """
+    return f"{noun}s 0 to {count - 1}" if count > 1 else f"one {noun}, 0" if count else f"no {noun}s"
 
 
 def need(module: str, sentence: str, error: Callable[[str], RegardError] = ConfigError) -> Any:

@@ -66,7 +66,9 @@ def test_missing_unequal_and_empty_corpora(files, tmp_path):
     blank.write_text("\n  \n" * 5, encoding="utf-8")
     refused(*parallel(here, ten, out), folder=tmp_path, says=f"There is no file {here}; check the path")
     refused(*parallel(ten, nine, out), folder=tmp_path, says=f"{ten} has 10 lines and {nine} has 9")
-    refused(*parallel(empty, empty, out), folder=tmp_path, says="The corpus is empty: it has no line")
+    refused(
+        *parallel(empty, empty, out), folder=tmp_path, says=f"The corpus of {empty}, {empty} is empty: it has no line"
+    )
     refused(
         *parallel(blank, ten, out), folder=tmp_path, says=r"every one of its pairs \(10\) is blank or has an empty side"
     )
@@ -97,6 +99,8 @@ def test_half_a_corpus_and_two_corpora(files, tmp_path):
     refused(*start, folder=tmp_path, says="There is no corpus")
     refused(*start, "--corpus", "copy", "--source", ten, "--target", ten, folder=tmp_path, says="give one of the two")
     refused(*start, "--corpus", "copies", folder=tmp_path, says="Did you mean 'copy'")
+    captioner = ["train", "--model", "captioner", "--out", out, "--source", ten, "--target", ten]
+    refused(*captioner, folder=tmp_path, says="captioner is trained on pictures with captions: .*leave --source out")
     assert not out.exists()
 
 

@@ -233,7 +233,7 @@ def test_wrong_runs_and_files(runs, corpus, tmp_path):
     refused("translate", missing, folder=tmp_path, says=f"There is no run folder {missing}")
     refused("translate", tmp_path, folder=tmp_path, says="holds no finished model and no checkpoint")
     refused("translate", runs / "one", missing, folder=tmp_path, says=f"There is no file {missing}")
-    refused("translate", runs / "one", "a", "b", folder=tmp_path, says="a run, at most one file or sentence")
+    refused("translate", runs / "one", "a", "b", folder=tmp_path, says="a run and at most one file or sentence")
     refused("translate", runs / "one", "--beam", 0, folder=tmp_path, says="--beam must be at least 1; got 0")
     refused("translate", runs / "one", "decode.beam=0", folder=tmp_path, says="decode.beam must be at least 1; got 0")
     says = "--beam and decode.beam are the same setting"
@@ -267,6 +267,9 @@ def test_wrong_runs_and_files(runs, corpus, tmp_path):
     refused("look", runs / "one", "ko", "--layer", 7, "--out", tmp_path / "a.png", folder=tmp_path, says="layer")
     refused("look", runs / "one", "ko", "--out", tmp_path / "no" / "a.png", folder=tmp_path, says="no")
     refused("models", "bahdanu", folder=tmp_path, says="Did you mean 'bahdanau'")
+    near = f"Did you mean '{runs / 'one'}'"
+    for command in (["models"], ["train", "--out"], ["translate"]):
+        refused(*command, runs / "onne", folder=tmp_path, says=near)
     refused("serve", missing, folder=tmp_path, says="There is no run folder")
 
 
@@ -321,12 +324,24 @@ def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
     refused("demo", "--model", "document", folder=tmp_path, says="needs a model of the same task as bahdanau")
 
 
-@pytest.mark.parametrize("arguments", [["translate"], ["score"], ["look"]])
-def test_wrong_usage_is_code_2_and_says_how(arguments, tmp_path):
-    command = regard(*arguments, folder=tmp_path / "log")
-    assert command.code == 2
-    assert "Usage:" in command.err
-    assert "Traceback" not in command.err
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("score", "Expected RUN. For all options: regard score --help."),
+        ("look", "Expected [RUN] TEXT. For all options: regard look --help."),
+        ("export en-fr", "Expected --out. For all options: regard export --help."),
+        ("flow en-fr where is it", "unexpected extra argument(s) (is it). A text of several words is one argument"),
+        ("translate en-fr hi --beam", "Option '--beam' requires an argument. For all options: regard translate"),
+        (
+            "train \u2014minutes 3",
+            "'\u2014minutes' begins with a long dash, as some editors write it; type two hyphens:",
+        ),
+        ("translate en-fr hi \u2013-beam=3", "type two hyphens: --beam."),
+        ("generate en-fr train.steps=6", "`regard generate` has no use for the setting 'train.steps=6'; leave it out."),
+    ],
+)
+def test_wrong_usage_is_one_sentence(arguments, says, tmp_path):
+    assert refused(*arguments.split(), folder=tmp_path, says=re.escape(says)).count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -410,7 +425,14 @@ def test_score_takes_settings_of_decoding(runs, corpus, tmp_path):
     assert run("score", runs / "one", "decode.beam=1", *corpus, folder=tmp_path).out == greedy
     short = run("score", runs / "one", "decode.max_ratio=0", "decode.max_extra=2", *corpus, folder=tmp_path).out
     assert float(re.search(r"BP ([\d.]+)", short)[1]) < float(re.search(r"BP ([\d.]+)", greedy)[1])
-    refused("score", runs / "one", "train.rate=1", *corpus, folder=tmp_path, says="takes settings decode.key=value")
+    refused(
+        "score",
+        runs / "one",
+        "train.rate=1",
+        *corpus,
+        folder=tmp_path,
+        says="Settings here are decode.key=value; leave train.rate out",
+    )
     both = ["--beam", 1, "decode.beam=2"]
     refused("score", runs / "one", *both, *corpus, folder=tmp_path, says="--beam and decode.beam are the same setting")
     refused("score", runs / "one", "decode.bean=1", *corpus, folder=tmp_path, says="Did you mean 'beam'")
@@ -539,12 +561,27 @@ def test_models_and_corpora(tmp_path):
     assert "joint = False" in said
     assert "training makes them from the corpus, with at most data.vocabulary tokens" in said
     said = run("corpora", folder=tmp_path).out
-    assert all(name in said for name in ("phrasebook", "dates", "copy", "reverse", "shapes", "reviews", "tales"))
+    names = ("phrasebook", "dates", "copy", "reverse", "shapes", "reviews", "tales")
+    assert all(name in said for name in names)
+    for name in names:  # a few examples; nothing is written
+        said = regard("corpora", name, folder=tmp_path / "log").out
+        assert said.startswith(f"{name}: ")
+        assert f"To write it to files: regard corpora {name} --out {name}\n" in said
+    assert not list(Path().glob("phrasebook.*"))
+
+
+def test_a_run_is_described(runs, tmp_path):
+    said = run("models", runs / "one", folder=tmp_path).out
+    assert "  validation  below 1 (bleu)\n" in said
+    _, *rows = run("models", "en-fr", folder=tmp_path).out.splitlines()
+    wide = len("  newstest2014  ")
+    assert all(row[wide - 2 : wide] == "  " and row[wide] != " " for row in rows)
 
 
 def test_the_other_corpora_are_written_as_their_tasks_read_them(tmp_path):
     for name in ("tales", "reviews", "shapes"):
-        run("corpora", name, "--out", tmp_path / name, "--size", 3, folder=tmp_path)
+        said = run("corpora", name, "--out", tmp_path / name, "--size", 3, folder=tmp_path).out
+        assert said.startswith({"tales": "3 lines: ", "reviews": "3 documents: ", "shapes": "3 pictures: "}[name])
     assert (tmp_path / "tales.txt").read_text(encoding="utf-8").count("\n") == 3
     labels = [
         line.partition("\t")[0] for line in (tmp_path / "reviews.tsv").read_text(encoding="utf-8").split("\n")[:3]
@@ -582,9 +619,13 @@ def test_an_argument_is_a_file_a_setting_or_a_sentence(runs, translator, tmp_pat
         assert lines_of(run("translate", runs / "one", path, "--beam", 1, folder=tmp_path)) == expected[1:], name
     refused("translate", runs / "one", "test.em", folder=tmp_path, says="There is no file test.em")
     refused("translate", runs / "one", "decode.en", folder=tmp_path, says="There is no file decode.en")
-    refused(
-        "translate", runs / "one", "Hello", folder=tmp_path, says="to translate a word: echo Hello | regard translate"
-    )
+    for name in ("a/b", "missing.txt"):  # a path, and the name of a file
+        refused("translate", runs / "one", name, folder=tmp_path, says=f"There is no file {name}; check the path")
+    (tmp_path / "notes.txt").touch()
+    near = f"There is no file {tmp_path}/nots.txt; check the path. Did you mean '{tmp_path}/notes.txt'"
+    refused("translate", runs / "one", tmp_path / "nots.txt", folder=tmp_path, says=near)
+    for text in ("Hello", "hello.", "3.5", "e.g.", "你好"):
+        assert lines_of(run("translate", runs / "one", text, folder=tmp_path)) == [translator.translate(text).text]
     page = tmp_path / "page.html"
     page.write_text("<p>a b</p>", encoding="utf-8")
     for shards in ([], ["--on", "local", "--out", tmp_path / "out"]):
@@ -594,7 +635,13 @@ def test_an_argument_is_a_file_a_setting_or_a_sentence(runs, translator, tmp_pat
         both = [f"--{name}", 1, f"decode.{name}=1"]
         refused("translate", runs / "one", *both, folder=tmp_path, says=f"--{name} and decode.{name} are the same")
     refused("translate", runs / "one", "decode.bem=5", folder=tmp_path, says="Did you mean 'beam'")
-    refused("translate", runs / "one", "train.steps=5", folder=tmp_path, says="settings decode.key=value")
+    refused(
+        "translate",
+        runs / "one",
+        "train.steps=5",
+        folder=tmp_path,
+        says="Settings here are decode.key=value; leave train.steps out",
+    )
 
 
 def test_a_line_beyond_the_limit_is_left_empty_with_a_message(runs, translator, tmp_path):

@@ -206,7 +206,7 @@ def test_workers_align_and_translate_from_the_command_line(pairs, tmp_path):
         (["sweep", "--address", "here:1", "--out", "o", "--on", "rai"], "There is no place 'rai' to work"),
         (["sweep", "--address", "here:1", "--out", "o"], "--address is that of a Ray cluster; add --on ray"),
         (["translate", "x.txt", "--format", "jsonl"], "--format is for work in shards"),
-        (["translate", "x.txt", "--on", "local", "--out", "o", "data.max_line=9"], "leave data.* out"),
+        (["translate", "x.txt", "--on", "local", "--out", "o", "data.max_line=9"], "leave data.max_line out"),
         (["translate", "x.txt", "--on", "local", "--out", "o", "--nbest", "2"], "one translation for each line"),
         (["translate", "x.txt", "--on", "local", "--out", "o", "--align"], "Text has no place for links"),
     ],

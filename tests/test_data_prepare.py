@@ -290,7 +290,7 @@ def test_bad_corpora_are_refused_in_one_sentence(tmp_path):
         (change(good, source=str(tmp_path / "nowhere")), "There is no file"),
         (change(good, source=str(tmp_path)), "is a folder"),
         (change(good, source=str(one)), "one has 1 line and .*train.fr has 200"),
-        (change(good, source=str(empty), target=str(empty)), "The corpus is empty: it has no line"),
+        (change(good, source=str(empty), target=str(empty)), "is empty: it has no line"),
         (
             change(good, source=str(blank), target=str(blank)),
             r"every one of its pairs \(2\) is blank or has an empty side",

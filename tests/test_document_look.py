@@ -157,8 +157,11 @@ def test_a_terminal_shows_the_words_in_lines_that_fit():
     assert plain.startswith("good 0.800  bad 0.200\n")
     assert " 75  " in plain
     assert "**!**" in plain
+    assert plain.endswith("**word** has at least half of the\nlargest, *word* a quarter.\n")
     coloured = trace().to_terminal(width=40, colour=True)
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).split() == plain.replace("*", "").split()
+    assert coloured.split("\n\n")[2].startswith("The number beside a sentence")
+    shown, expected = (one.split("\n\n")[1] for one in (coloured, plain))
+    assert re.sub(r"\x1b\[[0-9;]*m", "", shown).split() == expected.replace("*", "").split()
     long = trace("Word " * 200 + ".")
     assert (
         max(len(line) for line in re.sub(r"\x1b\[[0-9;]*m", "", long.to_terminal(width=60, colour=True)).split("\n"))

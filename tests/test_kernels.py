@@ -14,6 +14,7 @@ from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import Causal, GaussianWindow, causal_softmax, softmax, sparsemax
 from regard.core.scores import Additive, Concat, Cosine, General, Location, Perceptron, dot, scaled_dot
+from regard.errors import ConfigError
 from regard.kernels import choose, cpu, direct, library
 from regard.kernels.choose import attention_path
 from regard.kernels.direct import for_steps
@@ -323,6 +324,10 @@ def test_every_model_explains_its_paths(name: str):
 
 
 def test_an_explanation_names_what_keeps_a_part_from_a_faster_path():
+    with pytest.raises(ConfigError, match=r"explain takes a model, or what regard\.load returns"):
+        explain("en-fr")
+    module = empty("luong", MODELS["luong"].presets["tiny"])
+    assert explain(SimpleNamespace(model=module), "cpu") == explain(module, "cpu")
     text = str(explain(empty("bahdanau", MODELS["bahdanau"].presets["tiny"]), "cpu"))
     assert "decoder.attention" in text
     assert "no library has this cell" in text

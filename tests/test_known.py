@@ -21,6 +21,7 @@ from regard.api.aligning import check_attends
 from regard.api.exporting import export, read_card
 from regard.cli.demo import show_shipped
 from regard.cli.serve import serve
+from regard.cli.text import load
 from regard.errors import RunError
 from regard.training import known
 
@@ -67,6 +68,7 @@ def test_a_name_is_as_good_as_a_folder(installed: Path):
     for name, model in (("en-fr", "transformer"), ("en-fr/transformer", "transformer"), ("en-fr/bahdanau", "bahdanau")):
         assert regard.load(name).experiment.name == model
     assert regard.load("en-fr").name == "en-fr-transformer"
+    assert [load(run).name for run in ("en-fr", installed / "en-fr-bahdanau")] == ["en-fr", "en-fr/bahdanau"]
     assert known.shipped() == {
         "en-fr": installed / "en-fr-transformer",
         "en-fr/bahdanau": installed / "en-fr-bahdanau",

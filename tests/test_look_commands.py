@@ -190,7 +190,10 @@ def test_reach_tells_how_far_back_and_at_which_words(regard_command, tmp_path):
         (["caption", "captioner", "PICTURE", "--word", "0", "--view", "film", "--out", "a.png"], "for --view picture"),
         (["caption", "captioner", "PICTURE", "--smooth"], "--smooth need --out"),
         (["look", "fixed", "ba", "--force", "9999=zu"], "Step 9999 cannot be forced"),
-        (["look", "fixed", "ba", "--temperature", "0"], "A temperature must be above zero"),
+        (["look", "lstmn", "ba", "--temperature", "0"], "A temperature must be above zero"),
+        (["look", "fixed", "ba", "--mask", "ba"], "is a sutskever, which has no attention to words; use a run of"),
+        (["look", "lstmn", "ba", "--head", "7"], "has one head, 0."),
+        (["look", "captioner", "PICTURE", "--word", "99", "--out", "a.png"], "There is no word 99: this caption has"),
         (["look", "fixed", "ba", "--force", "zu", "--force", "de"], "Pass at most one --force without STEP="),
         (["look", "fixed", "ba", "--step", "1"], "--step 1 needs a file to draw to; pass --out"),
         (["look", "fixed", "ba", "--step", "99", "--out", "a.png"], "There is no step 99: this trace has steps 0 to"),
@@ -247,6 +250,12 @@ def test_every_demo_runs_to_its_end(task, says, left, tmp_path):
     assert says in done.out
     assert "What to try next" in done.out
     assert (tmp_path / "run" / left).stat().st_size > 0
+
+
+def test_unknown_words_of_a_prefix_are_noted(regard_command):
+    code, _, err = regard_command("generate", trained.run("language"), "anna 漢", "--count", "1")
+    assert code == 0, err
+    assert err == "1 character of the prefix is not in the vocabulary: 漢\n"
 
 
 def test_the_advice_after_training_fits_the_task(regard_command, tmp_path):

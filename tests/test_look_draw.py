@@ -379,10 +379,13 @@ def test_a_weight_of_one_has_its_number_and_stays_in_its_column():
     assert coloured[1:3] == ["a    100   ", "b 25 50 25 "]
 
 
-def test_a_wide_matrix_is_cut_to_the_terminal():
+def test_a_wide_matrix_is_cut_to_the_terminal(monkeypatch):
     words = [f"w{at}" for at in range(90)]
-    text = Trace.from_arrays(words, ["x"], np.full((1, 90), 1 / 90)).to_terminal(width=60, colour=False)
+    trace = Trace.from_arrays(words, ["x"], np.full((1, 90), 1 / 90))
+    text = trace.to_terminal(width=60, colour=False)
     assert max(columns(line) for line in text.split("\n")) <= 60
+    monkeypatch.setenv("COLUMNS", "50")  # as a shell says it
+    assert 40 < max(columns(line) for line in trace.to_terminal(colour=False).split("\n")) <= 50
     with pytest.raises(ConfigError, match="at least 40"):
         a_trace().to_terminal(width=3)
 

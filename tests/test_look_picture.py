@@ -114,9 +114,9 @@ def test_mistakes_are_refused(tmp_path: Path):
     for view in ("picture", "region"):
         with pytest.raises(ConfigError, match=r"no picture; these views are for captions"):
             text.draw(tmp_path / "a.png", view=view)
-    with pytest.raises(ConfigError, match=r"step must be a word from 0 to 2; got 3"):
+    with pytest.raises(ConfigError, match=r"There is no word 3: this caption has words 0 to 2"):
         make().draw(tmp_path / "a.png", view="picture", step=3)
-    with pytest.raises(ConfigError, match=r"step must be a word from 0 to 2; got 'x'"):
+    with pytest.raises(ConfigError, match=r"There is no word 'x': this caption has words 0 to 2"):
         make().to_html(view="picture", step="x")
     with pytest.raises(DataError, match=r"Pixels must be uint8 \[H, W, 3\]; got float64 \[3, 3\]"):
         make().to_html(picture=np.zeros((3, 3)))

@@ -240,8 +240,8 @@ def test_suggestions_are_kept_where_the_operator_wants_them(tmp_path: Path) -> N
     assert [json.loads(line) for line in kept.read_text("utf-8").split("\n") if line] == [fields]
 
 
-def test_a_code_of_no_language_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^There is no language with the code 'English'; give one such as en"):
+def test_the_name_of_a_language_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^data.source_language must be a language code such as en or pt-BR; got 'E"):
         serve([tmp_path], languages=("English", "fr"))
 
 

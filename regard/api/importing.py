@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from regard.data.settings import check_codes
 from regard.errors import DataError, RegardError, brief
 from regard.interop.huggingface import read_huggingface
 from regard.interop.imported import write_run
@@ -19,6 +20,7 @@ def import_model(folder: str | Path, out: str | Path, source_language: str = "",
     .spm). Languages that are not given are taken from the names of folder and files, where they say so.
     """
     folder = Path(folder)
+    check_codes({"source_language": source_language, "target_language": target_language})
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; give the folder that holds the files of one model.")
     try:

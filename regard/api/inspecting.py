@@ -12,7 +12,7 @@ from regard.api.tracing import tokens_of
 from regard.api.translator import Translator, clean
 from regard.data.files import Progress
 from regard.data.pharaoh import Alignment, Gold
-from regard.errors import ConfigError, DataError, counted
+from regard.errors import ConfigError, DataError, counted, numbered
 from regard.evaluate.alignment import score_alignments
 from regard.look.change import Importance, Mask, Silence, find, importance
 from regard.look.flow import Flow, flow
@@ -88,7 +88,7 @@ def silence(translator: Translator, place: str) -> Silence:
         return Silence(place)
     layer, head = int(found[1]), None if found[2] is None else int(found[2])
     if layer >= len(cross):
-        have = "layer 0 only" if len(cross) == 1 else f"layers 0 to {len(cross) - 1}"
+        have = numbered("layer", len(cross))
         raise ConfigError(f"There is no layer {layer} of attention over the source; this model has {have}.")
     return Silence(cross[layer], head)
 

@@ -17,6 +17,7 @@ from regard.data.tmx import choose_languages
 from regard.errors import RunError
 from regard.training.events import BEFORE_THE_END, Event, Observe, wants_stop
 from regard.training.experiment import Experiment, check_tables, resolve
+from regard.training.known import near_run
 from regard.training.runs import checkpoints
 from regard.training.start import inherit
 
@@ -80,7 +81,8 @@ def plan(
     """
     given, reasons = list(settings), list[str]()
     if not (config or model or preset or given or minutes or any(data.values()) or (run / "config.toml").exists()):
-        raise RunError(f"There is no run in {run} to resume; to start one, name a model and a corpus.")
+        start = "to start one, name a model and a corpus"
+        raise RunError(f"There is no run in {run} to resume; {start}.{near_run(run)}")
     check_once(given, {"train.minutes": "minutes"} if minutes is not None else {})
     timed = [f"train.minutes={minutes}"] if minutes is not None else []
     tables = gather(config, model, preset, [*given, *timed], run, **data)

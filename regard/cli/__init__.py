@@ -8,7 +8,8 @@ import typer
 from typer import Option
 
 from regard.cli import align, corpora, demo, look, measure, models, predict, score, serve, sweep, train, translate
-from regard.cli.options import Command, Group, ungrouped
+from regard.cli.options import ungrouped
+from regard.cli.usage import Command, Group
 from regard.version import __version__
 
 app = typer.Typer(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from typer import Argument, Option
 
@@ -10,55 +10,84 @@ from regard.cli.progress import bar
 from regard.cli.text import check_out, put
 from regard.errors import DataError, check_known, counted
 
+SHOWN = 3  # examples of a corpus
+
 
 def corpora(
-    name: Annotated[str | None, Argument(help="Corpus to write to files.")] = None,
-    out: Annotated[str, Option(help="Prefix of the files OUT.source, OUT.target, OUT.gold (default: NAME).")] = "",
-    size: Annotated[int, Option(help="Number of sentence pairs.")] = 500,
+    name: Annotated[str | None, Argument(help="Corpus to show, or to write to files.")] = None,
+    out: Annotated[str | None, Option(help="Prefix of files to write: OUT.source, OUT.target, OUT.gold.")] = None,
+    size: Annotated[int, Option(help="Number of sentence pairs to write.")] = 500,
     seed: Annotated[int, Option(help="Seed of the generator.")] = 1,
     min_words: Annotated[int, Option(help="Fewest source words.")] = 3,
     max_words: Annotated[int, Option(help="Most source words.")] = 12,
 ) -> None:
-    """List the built-in corpora, which are generated on demand; with a name, write one to files: sentence pairs with
-    gold alignments, a text (OUT.txt), labelled documents (OUT.tsv), or pictures with captions (the folder OUT)."""
+    """List the built-in corpora, which are generated on demand. With a name, show a few examples of one; with --out,
+    write it to files: sentence pairs with gold alignments, a text (OUT.txt), labelled documents (OUT.tsv), or pictures
+    with captions (the folder OUT)."""
     from regard.data.builtin.registry import BUILTIN, find_builtin
     from regard.data.settings import DataConfig
 
     if name is None:
         meanings = {known: found.meaning for known, found in BUILTIN.items()}
-        meanings |= {known: meaning for known, (meaning, _) in OTHERS.items()}
+        meanings |= {known: found.meaning for known, found in OTHERS.items()}
         for known, meaning in meanings.items():
             put(f"{known:<14} {meaning}")
-        put("\nTo train on one: regard train --corpus phrasebook --model bahdanau --preset tiny --out runs/first")
+        put("\n`regard corpora NAME` shows examples of one.")
+        put("To train on one: regard train --corpus phrasebook --model bahdanau --preset tiny --out runs/first")
         return
     check_known("built-in corpus", name, [*BUILTIN, *OTHERS], error=DataError)
-    prefix = out or name
-    check_out(Path(f"{prefix}.txt" if name in OTHERS else f"{prefix}.source"))
     if name in OTHERS:
         DataConfig(size=size)  # refuses an invalid size
+        other = OTHERS[name]
+        if out is None:
+            return show(name, other.meaning, other.model, other.texts(SHOWN, seed))
+        check_out(Path(f"{out}.txt"))
         with bar("generating"):
-            put(f"{size} of {name}: {OTHERS[name][1](prefix, size, seed)}")
+            texts = {f"{out}{other.ending}": other.texts(size, seed)}
+            path = _write(texts)[0] if other.ending else _write_shapes(out, size, seed)
+        put(f"{counted(size, other.noun)}: {path}")
         return
     DataConfig(corpus=name, size=size, min_words=min_words, max_words=max_words)  # refuses invalid numbers
+    found = find_builtin(name)
+    if out is None:
+        some = found.generate(SHOWN, seed, min_words, max_words)
+        return show(name, found.meaning, "bahdanau", (f"{one.source}\n  → {one.target}" for one in some))
+    check_out(Path(f"{out}.source"))
     with bar("generating"):
-        examples = find_builtin(name).generate(size, seed, min_words, max_words)
+        examples = found.generate(size, seed, min_words, max_words)
     gold = (" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(one.alignment)) for one in examples)
     sides = (one.source for one in examples), (one.target for one in examples)
-    files = dict(zip((f"{prefix}.{ending}" for ending in ("source", "target", "gold")), (*sides, gold), strict=True))
+    files = dict(zip((f"{out}.{ending}" for ending in ("source", "target", "gold")), (*sides, gold), strict=True))
     for path in _write(files):
         put(f"{counted(len(examples), 'line')}: {path}")
 
 
-def _write_tales(out: str, size: int, seed: int) -> Path:
+def show(name: str, meaning: str, model: str, examples: Iterable[str]) -> None:
+    """What a corpus is, a few examples, and how to use it."""
+    put(f"{name}: {meaning}\n")
+    for one in examples:
+        put(f"  {one}")
+    put(f"\nTo train on it: regard train --corpus {name} --model {model} --preset tiny --out runs/{name}")
+    put(f"To write it to files: regard corpora {name} --out {name}")
+
+
+def _tales(size: int, seed: int) -> Iterator[str]:
     from regard.data.builtin.tales import generate
 
-    return _write({f"{out}.txt": (tale.text for tale in generate(size, seed))})[0]
+    return (tale.text for tale in generate(size, seed))
 
 
-def _write_reviews(out: str, size: int, seed: int) -> Path:
+def _reviews(size: int, seed: int) -> Iterator[str]:
+    """Labels and texts, separated by a tab."""
     from regard.data.builtin.reviews import generate
 
-    return _write({f"{out}.tsv": (f"{review.label}\t{review.text}" for review in generate(size, seed))})[0]
+    return (f"{review.label}\t{review.text}" for review in generate(size, seed))
+
+
+def _captions(size: int, seed: int) -> Iterator[str]:
+    from regard.data.builtin.shapes import scene
+
+    return (scene(number, seed).caption for number in range(size))
 
 
 def _write_shapes(out: str, size: int, seed: int) -> Path:
@@ -97,8 +126,21 @@ def _write(files: Mapping[str, Iterable[str]]) -> list[Path]:
     return [write_atomically(*one) for one in contents.items()]
 
 
-OTHERS: dict[str, tuple[str, Callable[[str, int, int], Path]]] = {
-    "shapes": ("drawn pictures of coloured shapes with captions, for `captioner`", _write_shapes),
-    "reviews": ("film reviews in which a few sentences decide the label, for `document`", _write_reviews),
-    "tales": ("short texts whose last word depends on their first words, for language models", _write_tales),
-}
+class Other(NamedTuple):
+    """A corpus of something else than sentence pairs."""
+
+    meaning: str
+    model: str  # one that is trained on it
+    noun: str  # of its examples
+    texts: Callable[[int, int], Iterator[str]]  # of some examples, by their number and the seed
+    ending: str  # of the file of these texts; none where there are pictures
+
+
+OTHERS = {
+    "shapes": Other("drawn pictures of coloured shapes with captions, for `captioner`",
+                    "captioner", "picture", _captions, ""),
+    "reviews": Other("film reviews in which a few sentences decide the label, for `document`",
+                     "document", "document", _reviews, ".tsv"),
+    "tales": Other("short texts whose last word depends on their first words, for language models",
+                   "attentive-lm", "line", _tales, ".txt"),
+}  # fmt: skip

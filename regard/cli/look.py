@@ -72,6 +72,7 @@ def look(
 ) -> None:
     """Show the attention of a model, in the terminal or in a file: over the sentence it translates, the picture it
     describes, the text it reads, or the document it classifies."""
+    from regard.api.aligning import check_attends
     from regard.api.loading import read_experiment
 
     options: dict[str, Any] = {"target": target, "terms": terms, "beam": beam}
@@ -84,21 +85,37 @@ def look(
     task = read_experiment(run).task
     check_options(task, given, out)
     check_out(out, text, terms)
+    if task == "translate" and given.keys() & {"silence", "mask", "temperature"}:  # which change attention
+        check_attends(run)
     if task != "caption" and os.path.isfile(text):
         typer.echo(f"note: {text} is read as the text itself, not as a file; pass a sentence of it", err=True)
     with bar("looking"):
         trace, unchanged = LOOKS[task](load(run), text, given)
-    options = {"words": False} if drawing.pieces else {}
-    options |= {name: given[name] for name in ("layer", "head", "special") if name in given}
-    if out is None:
-        shown = trace.to_terminal(**options)
-    elif out.name.endswith((".json", ".json.gz")):
-        put(f"saved: {trace.save(out)}")
-    else:
+    shown: dict[str, Any] = {"words": False} if drawing.pieces else {}
+    shown |= {name: given[name] for name in ("layer", "head", "special") if name in given}
+    if out is not None:
         view = "steps" if drawing.step is not None else drawing.view
-        options |= {name: value for name, value in (("view", view), ("step", drawing.step)) if value is not None}
-        options |= on_picture(text, view, picture) if task == "caption" else {}
-        put(f"drawn: {trace.draw(out, **options)}")
+        shown |= {name: value for name, value in (("view", view), ("step", drawing.step)) if value is not None}
+        shown |= on_picture(text, view, picture) if task == "caption" else {}
+    drawn = draw(trace, out, shown)  # before anything is printed: it may refuse an option
+    if out is not None:
+        put(drawn)
+    put_texts(task, trace, unchanged)
+    if out is None:
+        put(drawn)
+
+
+def draw(trace: Any, out: Path | None, shown: dict[str, Any]) -> str:
+    """A trace as text for the terminal; or a line about the file that it was drawn or saved to."""
+    if out is None:
+        return str(trace.to_terminal(**shown))
+    if out.name.endswith((".json", ".json.gz")):
+        return f"saved: {trace.save(out)}"
+    return f"drawn: {trace.draw(out, **shown)}"
+
+
+def put_texts(task: str, trace: Any, unchanged: str | None) -> None:
+    """The translation or caption, beside the `unchanged` one where there were what-ifs, and notes on standard error."""
     for note in getattr(trace, "notes", ()):
         words = f": {', '.join(note['words'][:5])}" if "words" in note else ""
         typer.echo(f"note: {note['text']}{words}", err=True)
@@ -106,8 +123,6 @@ def look(
         put(f"unchanged: {unchanged}\nchanged:   {trace.target.text}")
     elif task in ("translate", "caption"):
         put(trace.target.text)
-    if out is None:
-        put(shown)
 
 
 def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:

@@ -33,20 +33,14 @@ def heads(
     With --on, the corpus may be of any size: its sums are kept in the folder --out, and after a crash the same command
     continues. Pairs with an empty or a very long side are left out.
     """
-    from regard.api import inspecting
     from regard.api.aligning import check_attends
+    from regard.api.inspecting import report_heads
     from regard.evaluate.alignment import read_gold
 
     if shards.on:
-        from regard.api.corpus import read_report, report_corpus
-
         if silence or gold:
             raise ConfigError("--silence and --gold read a small set; leave --on out.")
-        files, folder = pair_files(pairs, out)
-        work = partial(report_corpus, run, files, folder, where=shards.where(device))
-        [sums] = watch("measuring", folder, work).outputs
-        return _put_report(read_report(sums), by or "confidence", as_json)
-
+        return _put_report(_report_in_shards(run, pairs, out, shards, device), by or "confidence", as_json)
     if silence and (gold or by):
         raise ConfigError("--silence sorts by BLEU; it cannot be combined with --gold or --by.")
     sources, targets = pairs_of(run, pairs)
@@ -54,16 +48,32 @@ def heads(
     check_attends(run)
     translator = load(run, device, "translate")
     if silence:
-        with bar("removing heads") as progress:
-            worth = inspecting.silence_heads(translator, sources, targets, beam, progress)
-        rows = [{"module": one.name, "head": one.head, "bleu": one.score, "drop": one.drop} for one in worth]
-        usual = translator.experiment.decode.beam
-        said = f"BLEU with beam {beam} (--beam)" + (f"; regard score searches with beam {usual}" * (usual != beam))
-        found = {"sentences": len(sources), "beam": beam, "heads": rows}
-        return put_result(f"{_worth(rows)}\n{said}", found, as_json)
+        return _put_worth(translator, sources, targets, beam, as_json)
     with bar("measuring") as progress:
-        report = inspecting.report_heads(translator, sources, targets, answers, progress)
+        report = report_heads(translator, sources, targets, answers, progress)
     _put_report(report, by or ("aer" if answers is not None and "aer" in report.measures else "confidence"), as_json)
+
+
+def _report_in_shards(run: Path, pairs: Pairs, out: Path | None, shards: Shards, device: str) -> "Report":
+    from regard.api.corpus import read_report, report_corpus
+
+    files, folder = pair_files(pairs, out)
+    work = partial(report_corpus, run, files, folder, where=shards.where(device))
+    [sums] = watch("measuring", folder, work).outputs
+    return read_report(sums)
+
+
+def _put_worth(translator: Any, sources: list[str], targets: list[str], beam: int, as_json: bool) -> None:
+    """What BLEU loses without each head."""
+    from regard.api.inspecting import silence_heads
+
+    with bar("removing heads") as progress:
+        worth = silence_heads(translator, sources, targets, beam, progress)
+    rows = [{"module": one.name, "head": one.head, "bleu": one.score, "drop": one.drop} for one in worth]
+    usual = translator.experiment.decode.beam
+    said = f"BLEU with beam {beam} (--beam)" + (f"; regard score searches with beam {usual}" * (usual != beam))
+    found = {"sentences": len(sources), "beam": beam, "heads": rows}
+    put_result(f"{_worth(rows)}\n{said}", found, as_json)
 
 
 def _put_report(found: "Report", ranked: str, as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """regard models, export"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -10,6 +10,9 @@ from regard.cli.options import Run
 from regard.cli.progress import bar
 from regard.cli.text import note_unfinished, put
 from regard.errors import ConfigError, check_known, counted
+
+if TYPE_CHECKING:
+    from regard.training.experiment import Experiment
 
 
 def models(
@@ -21,7 +24,7 @@ def models(
     run folder) expects, how it was made and how good it is."""
     from regard.training.known import FOLDERS
 
-    trained = name is not None and (Path(name).is_dir() or name in FOLDERS)
+    trained = name is not None and ("/" in name or Path(name).is_dir() or name in FOLDERS)
     if paths:
         put_paths(name, preset, trained)
     elif name is None:
@@ -42,7 +45,7 @@ def put_paths(name: str | None, preset: str, trained: bool) -> None:
 
     if name is None:
         raise ConfigError("--paths needs the name of a model or a run folder.")
-    put(str(explain(load(name).model if trained else build(name, find_preset(name, preset)))))
+    put(str(explain(load(name) if trained else build(name, find_preset(name, preset)))))
 
 
 def list_models() -> None:
@@ -63,9 +66,9 @@ def describe_model(name: str, preset: str) -> None:
     from regard.config import describe
     from regard.models.registry import MODELS, entry, installed
     from regard.training.experiment import resolve
-    from regard.training.known import FOLDERS
+    from regard.training.known import FOLDERS, runs_in
 
-    check_known("model", name, [*MODELS, *installed(), *FOLDERS])
+    check_known("model", name, [*MODELS, *installed(), *FOLDERS, *runs_in(Path())])
     found, chosen = entry(name), resolve({"model": {"name": name, "preset": preset}})
     put(f"{name}: {found.idea} ({found.paper})\npresets: {', '.join(found.presets)}")
     put("vocabularies: training makes them from the corpus, with at most data.vocabulary tokens; their sizes replace "
@@ -99,7 +102,6 @@ def describe_run(name: str) -> None:
     """What a run expects, how it was made, and the scores of its card."""
     from regard.api.exporting import about_run, read_card
     from regard.api.loading import read_experiment
-    from regard.api.progress import plain_number
     from regard.models.registry import entry
     from regard.training.known import find_run
     from regard.training.runs import find_weights
@@ -107,35 +109,50 @@ def describe_run(name: str) -> None:
     folder = find_run(name)
     experiment, about, card = read_experiment(folder), about_run(folder), read_card(folder)
     put(f"{name}: {experiment.name} ({entry(experiment.name).paper}), task {experiment.task}")
-    rows = {"folder": folder, "weights": f"{find_weights(folder).stat().st_size / 2**20:.1f} MiB"}
-    expects = about.get("expects")
+    rows = [("folder", folder), ("weights", f"{find_weights(folder).stat().st_size / 2**20:.1f} MiB")]
+    rows += _expected(experiment.data, about.get("expects"))
+    if about.get("best") is not None:
+        rows.append(("validation", _best(about["best"], experiment)))
+    if about.get("seconds"):
+        rows.append(("training", counted(round(about["seconds"]), "second")))
+    rows += [(key, card[key]) for key in ("data", "licence") if key in card]
+    rows += [("command", line) for line in card.get("commands", [])]
+    for one in card.get("scores", []):
+        small, full = one["small"], one["float"]
+        scores = f"BLEU {small['bleu']:.2f} (float32 {full['bleu']:.2f}), chrF {small['chrf']:.2f} "
+        rows.append((one["name"], f"{scores}(float32 {full['chrf']:.2f})"))
+    rows += [("bad at", line) for line in card.get("bad_at", [])]
+    wide = max(len(key) for key, _ in rows)
+    for key, value in rows:
+        put(f"  {key:<{wide}}  {value}")
+
+
+def _expected(data: Any, expects: dict[str, Any] | None) -> list[tuple[str, Any]]:
+    """What a run expects of its input."""
+    rows: list[tuple[str, Any]] = []
     if expects:
         cases = {"lower": "lower case; input is lower-cased", "any": "capitals and small letters"}
-        rows |= {
-            "languages": f"{expects['source_language'] or '?'} to {expects['target_language'] or '?'}",
-            "case": cases[expects["case"]],
-            "text": {"raw": "raw text", "tokenised": "tokenised: punctuation is separate"}[expects["text"]],
-            "longest": f"{expects['longest']} tokens; a longer sentence is cut at clauses",
-            "corpus": expects["corpus"],
-        }
-    form = expects["form"] if expects else getattr(experiment.data, "form", "none")
-    rows |= {"form": f"text is rewritten first (data.form={form})"} if form != "none" else {}
-    rows |= (
-        {"validation": f"{plain_number(about['best'])} ({experiment.train.best_by})"}
-        if about.get("best") is not None
-        else {}
-    )
-    rows |= {"training": counted(round(about["seconds"]), "second")} if about.get("seconds") else {}
-    rows |= {key: card[key] for key in ("data", "licence") if key in card}
-    for key, value in rows.items():
-        put(f"  {key:<11} {value}")
-    for line in card.get("commands", []):
-        put(f"  command     {line}")
-    for one in card.get("scores", []):
-        put(f"  {one['name']:<11} BLEU {one['small']['bleu']:.2f} (float32 {one['float']['bleu']:.2f}), "
-            f"chrF {one['small']['chrf']:.2f} (float32 {one['float']['chrf']:.2f})")  # fmt: skip
-    for line in card.get("bad_at", []):
-        put(f"  bad at      {line}")
+        texts = {"raw": "raw text", "tokenised": "tokenised: punctuation is separate"}
+        rows = [
+            ("languages", f"{expects['source_language'] or '?'} to {expects['target_language'] or '?'}"),
+            ("case", cases[expects["case"]]),
+            ("text", texts[expects["text"]]),
+            ("longest", f"{expects['longest']} tokens; a longer sentence is cut at clauses"),
+            ("corpus", expects["corpus"]),
+        ]
+    form = expects["form"] if expects else getattr(data, "form", "none")
+    return [*rows, ("form", f"text is rewritten first (data.form={form})")] if form != "none" else rows
+
+
+def _best(value: float, experiment: "Experiment") -> str:
+    """The validation of the best checkpoint, which was chosen by the loss where nothing was translated or described."""
+    from regard.api.progress import plain_number
+
+    written = experiment.train.validate_sentences or experiment.task == "classify"
+    by = experiment.train.best_by if written else "loss"
+    if by == "bleu" and value == 0:
+        return "below 1 (bleu)"  # such checkpoints are equal: the cursor keeps 0
+    return f"{plain_number(value)} ({by})"
 
 
 def export(

@@ -3,135 +3,22 @@
 A parameter of a command may be a dataclass; each of its fields is then an option.
 """
 
-import difflib
 import inspect
-import itertools
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, BadParameter, CallbackParam, Context, Option
-from typer.core import TyperCommand, TyperGroup
+from typer import Argument, CallbackParam, Context, Option
 
+from regard.cli.usage import is_given
 from regard.config import check_once
-from regard.errors import ConfigError, RegardError, brief, check_known
+from regard.errors import ConfigError
 
 if TYPE_CHECKING:
     from regard.api.corpus import Where
-
-
-class NoReaderError(Exception):
-    """The reader of standard output has exited; of a BrokenPipeError typer would make exit code 1."""
-
-
-class Group(TyperGroup):
-    """All commands; one that does not exist, and an option before it, are refused in one sentence."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments into the context."""
-        with known_options(ctx):
-            return super().parse_args(ctx, args)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that the arguments begin with."""
-        check_known("command", args[0], self.commands)
-        return super().resolve_command(ctx, args)
-
-
-class Command(TyperCommand):
-    """A command that refuses an unknown option, and one with a wrong value, in one sentence."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments into the context."""
-        given = list(args)
-        try:
-            with known_options(ctx):
-                return super().parse_args(ctx, args)
-        except BadParameter as error:
-            if type(error) is not BadParameter or error.param is None:
-                raise  # one that is missing: the usage says where it belongs
-            raise ConfigError(_wrong_value(error.param.opts, error.message, given)) from None
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except RegardError as error:
-            raise type(error)(_by_options(str(error), ctx)) from error
-        except BrokenPipeError as error:
-            raise NoReaderError from error
-
-
-@contextmanager
-def known_options(context: Any) -> Iterator[None]:
-    """Refuse an option that does not exist, with the nearest one."""
-    try:
-        yield
-    except Exception as error:
-        if not hasattr(error, "possibilities"):  # an error that typer does not export
-            raise
-        name = error.option_name  # type: ignore[attr-defined]
-        known = {
-            one.lstrip("-"): one for param in context.command.params for one in (*param.opts, *param.secondary_opts)
-        }
-        close = difflib.get_close_matches(name.lstrip("-"), known, n=1)
-        hint = f" Did you mean {known[close[0]]}?" if close else _as_setting(name.lstrip("-"), context.command.params)
-        if not name.startswith("--"):
-            hint += " Options begin with two dashes; a text that begins with a dash comes after --."
-        command = context.command_path.replace("python -m regard", "regard")
-        raise ConfigError(
-            f"There is no option {brief(name)!r} of {command}.{hint} For all options: {command} --help."
-        ) from None
-
-
-def _as_setting(option: str, parameters: Iterable[Any]) -> str:
-    """A hint where an option that does not exist is a setting that the command takes."""
-    from regard.data.settings import DataConfig
-    from regard.decode.settings import DecodeConfig
-    from regard.training.settings import TrainConfig
-
-    name = option.partition("=")[0].replace("-", "_").rpartition(".")[2]
-    takes = " ".join(str(one.metavar) for one in parameters)  # as in [decode.key=value ...]
-    for section, settings in (("train", TrainConfig), ("data", DataConfig), ("decode", DecodeConfig)):
-        if re.search(rf"\b(section|{section})\.key=value", takes) and name in (one.name for one in fields(settings)):
-            return f" It is a setting: {section}.{name}=VALUE."
-    return ""
-
-
-def _by_options(sentence: str, context: Any) -> str:
-    """A sentence about settings or parameters that came by options: with the names of the options, as in --beam."""
-    options = {one.name: one.opts[0] for one in context.command.params if one.param_type_name == "option"}
-    name, verb, rest = sentence.partition(" must be ")
-    if verb and name in options:
-        return options[name] + verb + rest
-    setting = re.compile(r"(?<![\w./-])(?:data|decode|train)\.(\w+)")  # and no part of a path
-    named = [name for name in setting.findall(sentence) if name in options]
-    if any(options[name] in sentence for name in named) or not any(_is_given(context, name) for name in named):
-        return sentence  # also where both were given, which it says
-    return setting.sub(lambda found: options.get(found[1], found[0]), sentence)
-
-
-def _is_given(context: Any, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _wrong_value(options: list[str], message: str, given: list[str]) -> str:
-    """What was expected of an option, and what came; the parser's `message` says the first alone."""
-    parts = [part for one in given for part in one.split("=", 1)]
-    value = [after for name, after in itertools.pairwise(parts) if name in options][-1:]  # the last one counts
-    kinds = {"integer": "a whole number", "number": "a number", "float": "a number"}
-    kind = next((words for kind, words in kinds.items() if f"valid {kind}" in message), None)
-    bound = re.search(r"should be (greater|less) than or equal to (\S+)", message)
-    if bound:
-        kind = f"a number that is at {'least' if bound[1] == 'greater' else 'most'} {bound[2]}"
-    wanted = f"takes {kind}" if kind else f"has a wrong value ({brief(message)})"
-    return f"{options[0]} {wanted}; got {brief(''.join(value))!r}."
 
 
 def ungrouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -192,7 +79,7 @@ def only(reads: Callable[[Mapping[str, Any]], object], purpose: str) -> Callable
     """A callback that refuses an option where nothing `reads` it, by the values of the eager options."""
 
     def check(context: Context, option: CallbackParam, value: Any) -> Any:
-        if _is_given(context, str(option.name)) and not reads(context.params):
+        if is_given(context, str(option.name)) and not reads(context.params):
             raise ConfigError(f"{option.opts[0]} is for {purpose}, or leave it out.")
         return value
 

@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from regard.cli.options import Beam, CaptionView, Device, JsonLines, OnPicture, Run
 from regard.cli.progress import bar
-from regard.cli.text import batches, check_out, is_text, load, put, put_note, put_result
+from regard.cli.text import batches, check_out, is_text, load, note_unknown, put, put_note, put_result
 from regard.errors import ConfigError
 
 
@@ -59,8 +59,8 @@ def classify(
 ) -> None:
     """Print the class of each document; with --look, also its text with the weights of sentences and words.
 
-    An argument that contains a space and names no file is classified as a document. An empty line has no class and
-    gives an empty line.
+    An argument that names no file and does not look like one (a path, or a name with an ending) is classified as a
+    document. An empty line has no class and gives an empty line.
     """
     from regard.data.files import is_blank
     from regard.look.html import check_picture
@@ -102,7 +102,13 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Sample texts that continue a prefix."""
+    from regard.api.passages import unseen
+    from regard.api.translator import clean
+    from regard.look.text import label
+
     writer = load(run, device, "language")
+    unknown = unseen(writer.vocabulary.encode(clean(prefix)))
+    note_unknown(len(unknown), "prefix", [label(word) for word in dict.fromkeys(unknown)], writer.vocabulary.kind)
     with bar("sampling"):
         texts = writer.generate(prefix, count, longest, temperature=temperature, seed=seed)
     for text in texts:

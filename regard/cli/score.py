@@ -10,7 +10,7 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import AsJson, Beam, Device, Pairs, Run, TextFile, With, add_options, run_folder
 from regard.cli.progress import bar
-from regard.cli.text import check_out, check_settings, lines_of, load, pairs_of, put, put_note, put_result
+from regard.cli.text import check_out, check_settings, lines_of, load, pairs_of, put, put_note, put_result, sections_of
 from regard.errors import ConfigError, counted
 
 
@@ -127,7 +127,8 @@ def score(
     BLEU-1 to BLEU-4, documents with accuracy. For language models use `regard perplexity`."""
     from regard.evaluate import by_length as lengths
 
-    decoding = _decoding(settings or [])
+    check_settings(settings or [])
+    decoding = sections_of(settings or [])["decode"]
     if decoding and (pictures.images or labelled.documents):
         raise ConfigError("Settings of decoding are for translations; leave them out.")
     if pictures.images is not None:
@@ -169,18 +170,35 @@ def compare(
 
     With --by-seed: mean and spread of each group, and the best against each other, over sentences and seeds.
     """
-    from regard.api.loading import check_direction
-    from regard.evaluate import by_length as lengths
-    from regard.evaluate.significance import paired_bootstrap
-
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
         raise ConfigError("compare needs at least two different runs; use `regard score` for one.")
     how.check()
     if by_seed and how.ter:
         raise ConfigError("--by-seed compares groups by BLEU alone; leave --ter out.")
     sources, references = _test_set(runs[0], pairs)
-    if by_seed:
-        return _compare_groups(runs, sources, references, how, as_json, device)
+    comparing = _compare_groups if by_seed else _compare_runs
+    comparing(runs, sources, references, how, as_json, device)
+
+
+def _test_set(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
+    """The pairs, with a note of how many have a blank side."""
+    from regard.data.files import is_blank
+
+    sources, references = pairs_of(run, pairs)
+    blank = sum(map(lambda *pair: any(map(is_blank, pair)), sources, references))
+    if blank:
+        note = f"pairs with a blank source or reference: {blank} of {len(sources)}"
+        typer.echo(f"{note}; they are scored like the others", err=True)
+    return sources, references
+
+
+def _compare_runs(
+    runs: list[Path], sources: list[str], references: list[str], how: Scoring, as_json: bool, device: str
+) -> None:
+    from regard.api.loading import check_direction
+    from regard.evaluate import by_length as lengths
+    from regard.evaluate.significance import paired_bootstrap
+
     translators = [load(run, device, "translate") for run in runs]
     for other in translators[1:]:
         check_direction(translators[0], other)
@@ -207,18 +225,6 @@ def compare(
     put_result(shown, {"systems": list(rows.values()), "comparisons": comparisons}, as_json)
     if how.plot:
         put_note(f"drawn: {lengths.plot_by_length(tables, how.plot)}", as_json)
-
-
-def _test_set(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
-    """The pairs, with a note of how many have a blank side."""
-    from regard.data.files import is_blank
-
-    sources, references = pairs_of(run, pairs)
-    blank = sum(map(lambda *pair: any(map(is_blank, pair)), sources, references))
-    if blank:
-        note = f"pairs with a blank source or reference: {blank} of {len(sources)}"
-        typer.echo(f"{note}; they are scored like the others", err=True)
-    return sources, references
 
 
 def _compare_groups(
@@ -250,14 +256,3 @@ def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device:
     kind = {"subwords": writer.vocabulary.kind, "vocabulary": len(writer.vocabulary)}
     found = {"run": writer.name, "perplexity": value, "tokens": tokens, **kind}
     put_result(f"perplexity {value:.3f} per token, {counted(tokens, 'token')}", found, as_json)
-
-
-def _decoding(settings: list[str]) -> dict[str, Any]:
-    """Settings `decode.key=value` by key; others are refused."""
-    from regard.config import override
-
-    check_settings(settings)
-    tables = override({}, *settings)
-    if tables.keys() - {"decode"}:
-        raise ConfigError(f"score takes settings decode.key=value; got {' '.join(settings)!r}.")
-    return dict(tables.get("decode", {}))

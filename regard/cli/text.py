@@ -15,6 +15,7 @@ import typer
 import regard
 from regard.cli.options import Pairs
 from regard.cli.progress import bar
+from regard.config import override
 from regard.data.files import check_not_input, decode_line, read_lines, split_lines
 from regard.data.settings import READING, DataConfig, Reading
 from regard.errors import ConfigError, DataError, RunError, brief, counted
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 
 CHUNK = 512  # lines in a batch
+FEW = 5  # unknown words that are printed
 STDIN = "standard input"
+_FILE = re.compile(r"[/\\]|\.[a-z]\w{0,7}$")  # in a path, or the ending of a file
 
 
 def lines_of(file: Path | None) -> list[str]:
@@ -60,10 +63,18 @@ def _arriving() -> bytes:
 def load(
     run: str | Path | Sequence[str | Path], device: str = "auto", task: str | None = None, engine: str = "regard"
 ) -> Any:
-    """`regard.load`, with a note on standard error for each run that has not finished training."""
+    """`regard.load`, with a note on standard error for each run that has not finished training.
+
+    A model that ships has the name by which a person calls it, not that of its folder.
+    """
+    from regard.training.known import find_run, shipped_name
+
     loaded = regard.load(run, device, task, engine)
-    for one in [run] if isinstance(run, str | Path) else run:
+    runs = [run] if isinstance(run, str | Path) else run
+    for one in runs:
         note_unfinished(one)
+    if len(runs) == 1:
+        loaded.name = shipped_name(find_run(runs[0])) or loaded.name
     return loaded
 
 
@@ -76,6 +87,16 @@ def note_unfinished(run: str | Path) -> None:
     if step is not None:
         note = f"{run} has not finished training; its newest checkpoint is of step {step}"
         typer.echo(f"{note}. To resume: regard train --out {run}", err=True)
+
+
+def note_unknown(count: int, where: str, words: Sequence[str], kind: str) -> None:
+    """A note on standard error about `count` unknown words, or characters for a vocabulary of another kind; the first
+    few of `words` are printed."""
+    if count:
+        noun = "word" if kind == "word" else "character"
+        are = f"{noun} of the {where} is" if count == 1 else f"{noun}s of the {where} are"
+        more = ", ..." if len(words) > FEW else ""
+        typer.echo(f"{count} {are} not in the vocabulary: {', '.join(words[:FEW])}{more}", err=True)
 
 
 def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
@@ -102,6 +123,8 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     else:
         fit = [pair for pair in open_corpus(config) or () if not pair.unfit]
         sources, references = [pair.source for pair in fit], [pair.target for pair in fit]
+    if not sources:
+        raise DataError(f"There is no pair to read in {' and '.join(files.values())}; the files are empty.")
     for note in note_files(config) or _note_language(sources, config.source_language):
         typer.echo(f"note: {note}", err=True)
     return sources, references
@@ -122,8 +145,9 @@ def is_setting(argument: str) -> bool:
 
 
 def is_text(argument: str) -> bool:
-    """Whether an argument is a text: it contains a space and names no file."""
-    return " " in argument and not os.path.exists(argument)  # Path.exists raises for a long text
+    """Whether an argument is a text: there is no file of this name, and it has a space or is no path or file name."""
+    named = _FILE.search(argument) and not re.search(r"\s", argument)
+    return not named and not os.path.exists(argument)  # Path.exists raises for a long text
 
 
 def check_settings(arguments: Iterable[str]) -> None:
@@ -131,6 +155,16 @@ def check_settings(arguments: Iterable[str]) -> None:
     for stray in (one for one in arguments if not is_setting(one)):
         files = " Files are given by options, such as --source and --target." if os.path.exists(stray) else ""
         raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.{files}")
+
+
+def sections_of(settings: Iterable[str], *also: str) -> dict[str, dict[str, Any]]:
+    """Settings `section.key=value` by section and key: those of decoding and of the sections `also`."""
+    known = ("decode", *also)
+    tables = override({}, *settings)
+    for section in tables.keys() - set(known):
+        first = next(iter(tables[section]))
+        raise ConfigError(f"Settings here are decode.key=value; leave {section}.{first} out.")
+    return {section: dict(tables.get(section, {})) for section in known}
 
 
 def check_out(path: Path | None, *inputs: str | Path | None) -> None:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import Command
 from regard.cli.progress import Watcher, bar
 from regard.cli.text import check_settings, is_setting
+from regard.cli.usage import Command
 from regard.errors import ConfigError
 
 NEXT = {  # task -> what to do with a run of it

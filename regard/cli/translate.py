@@ -13,10 +13,22 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import Beam, Device, Engine, Shards, With, add_options, with_on
 from regard.cli.progress import bar
-from regard.cli.text import batches, check_out, is_setting, is_text, load, put, put_json, watch
-from regard.data.files import REPLACED
+from regard.cli.text import (
+    FEW,
+    batches,
+    check_out,
+    is_setting,
+    is_text,
+    load,
+    note_unknown,
+    put,
+    put_json,
+    sections_of,
+    watch,
+)  # fmt: skip
+from regard.data.files import REPLACED, check_file
 from regard.data.settings import Reading
-from regard.errors import ConfigError, DataError, brief, counted
+from regard.errors import ConfigError, DataError, counted
 
 
 @dataclass(frozen=True)
@@ -109,32 +121,30 @@ def translate(
     With --on any number of files or patterns ('in/*.txt.gz') is translated into the folder --out, every line exactly
     once: after a crash the same command makes what is missing.
 
-    An argument that contains a space and names no file is translated as a text. Every line is translated sentence by
-    sentence; what is not right with a translation is a note on standard error. A line longer than --max-tokens gives an
-    empty line, and exit code 2 at the end.
+    An argument that names no file and does not look like one (a path, or a name with an ending) is translated as a
+    text. Every line is translated sentence by sentence; what is not right with a translation is a note on standard
+    error. A line longer than --max-tokens gives an empty line, and exit code 2 at the end.
     """
-    from regard.config import override, read
+    from regard.config import read
 
-    settings = override({}, *filter(is_setting, arguments))
+    settings = sections_of(filter(is_setting, arguments), *(() if shards.on else ("data",)))
     names = [one for one in arguments if not is_setting(one)]
     searching = {"beam": search.beam, "nbest": search.nbest, "temperature": search.temperature}
-    options = {"nbest": 1, **add_options(settings.get("decode", {}), **searching)}
+    options = {"nbest": 1, **add_options(settings["decode"], **searching)}
     runs: list[str | Path] = [*names[:1], *(search.with_run or [])]
     if shards.on:
         if options.pop("nbest") != 1 or as_json:
             raise ConfigError("--on writes one translation for each line; leave --nbest out, and use --format jsonl.")
-        for section in settings.keys() - {"decode"}:
-            raise ConfigError(f"--on takes settings decode.key=value only; leave {section}.* out.")
         options |= {"max_tokens": search.max_tokens, "device": device, "engine": engine, **vars(shards)}
         options |= {"column": tables.column, "align": tables.align, "format": tables.form}
         return write_corpus(runs, names[1:], out, words, options)
-    if not 1 <= len(names) <= 2 or settings.keys() - {"decode", "data"}:
+    if not 1 <= len(names) <= 2:
         raise ConfigError(
-            f"translate takes a run, at most one file or sentence, and settings decode.key=value; got "
-            f"{' '.join(arguments)!r}. For an ensemble use --with."
+            f"translate takes a run and at most one file or sentence; got {' '.join(names)!r}. For an ensemble use "
+            "--with."
         )
     text = names[1] if len(names) == 2 and names[1] != "-" else None
-    reading = read(Reading, settings.get("data", {}), "data")
+    reading = read(Reading, settings["data"], "data")
     if text is not None and not text.strip():
         raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")
     sentence = text is not None and is_text(text)
@@ -147,7 +157,8 @@ def translate(
             raise ConfigError("--out takes a file, without --json and --nbest: regard translate RUN FILE --out FILE.")
         return write_translated(translator, Path(text), out, options)
     if text is not None and not sentence:
-        check_lines(Path(text), names[0])
+        check_file(text)
+        check_no_markup(Path(text), names[0])
     lines = [[text or ""]] if sentence else batches(Path(text) if text else None, reading)
     nbest = 0 if options.get("temperature") else options["nbest"]  # samples may be equal
     notes = Notes(translator, search.max_tokens, nbest, reading.invalid == "replace")
@@ -174,14 +185,6 @@ def print_lines(
                     put("\t".join(f"{each.score:.4f}\t{each.text}" for each in one.nbest))
             sys.stdout.flush()
     notes.conclude(done)
-
-
-def check_lines(file: Path, run: str) -> None:
-    """Refuse what is no file of lines: a word, or a document whose markup would be translated as text."""
-    if not file.exists():
-        word = f"; to translate a word: echo {file} | regard translate {run}" if len(str(file)) < 30 else ""
-        raise DataError(f"There is no file {brief(str(file))}; check the path{word}.")
-    check_no_markup(file, run)
 
 
 def check_no_markup(file: Path, run: str) -> None:
@@ -237,7 +240,6 @@ class Notes:
     """Says on standard error what is not right with the translations of lines, at once or at the end."""
 
     AT_ONCE = ("language", "cut", "number", "loop", "copy", "empty")
-    FEW = 5  # words that are not in the vocabulary, of those that are listed
 
     def __init__(self, translator: "regard.Translator", max_tokens: int, nbest: int, replaces: bool) -> None:
         self.translator, self.max_tokens, self.nbest = translator, max_tokens, nbest
@@ -265,7 +267,7 @@ class Notes:
         self.lowered = self.lowered or "lower-cased" in one.flags
         self.unknown += len(one.unknown)
         for word in one.unknown:
-            if word not in self.first and len(self.first) <= self.FEW:
+            if word not in self.first and len(self.first) <= FEW:
                 self.first[word] = number
 
     def conclude(self, lines: int) -> None:
@@ -273,13 +275,8 @@ class Notes:
         from regard.api.passages import NOTES
         from regard.look.text import label
 
-        if self.unknown:
-            noun = "word" if self.translator.source_vocabulary.kind == "word" else "character"
-            listed = [f"{label(word)} (line {number})" for word, number in self.first.items()]
-            more = ", ..." if len(listed) > self.FEW else ""
-            are = f"{noun} of the input is" if self.unknown == 1 else f"{noun}s of the input are"
-            words = f"{', '.join(listed[: self.FEW])}{more}"
-            typer.echo(f"{self.unknown} {are} not in the vocabulary: {words}", err=True)
+        listed = [f"{label(word)} (line {number})" for word, number in self.first.items()]
+        note_unknown(self.unknown, "input", listed, self.translator.source_vocabulary.kind)
         if self.replaced:
             typer.echo(f"{counted(self.replaced, 'line')} with U+FFFD in place of bytes that were not UTF-8", err=True)
         if self.fewer:

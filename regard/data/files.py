@@ -28,7 +28,7 @@ from threading import Thread, current_thread
 from typing import Any, BinaryIO, TypeVar
 
 from regard.data.settings import READING, Reading
-from regard.errors import DataError, counted, little_memory
+from regard.errors import DataError, counted, little_memory, near_file
 
 T = TypeVar("T")
 Progress = Callable[[int, int | None], None]  # (done, total); total is None where it is not known
@@ -94,7 +94,7 @@ def check_file(path: str | Path) -> None:
     if os.path.isdir(path):  # unlike Path.is_dir and Path.exists, these never raise
         raise DataError(f"{path} is a folder; give a text file, or a list of files.")
     if not os.path.exists(path):
-        raise DataError(f"There is no file {path}; check the path.")
+        raise DataError(f"There is no file {path}; check the path.{near_file(path)}")
 
 
 def check_not_input(out: str | Path, *inputs: str | Path | None) -> None:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.errors import DataError, brief, need
+from regard.errors import DataError, brief, near_file, need
 
 Pixels = NDArray[np.uint8]  # [H, W, 3]: red, green, blue
 
@@ -72,7 +72,7 @@ def file_bytes(path: Path) -> bytes:
             raise DataError(f"{path} has {path.stat().st_size >> 20} MiB; a picture may have {MOST_BYTES >> 20}.")
         return path.read_bytes()
     except FileNotFoundError:
-        raise DataError(f"There is no picture {path}; check the path.") from None
+        raise DataError(f"There is no picture {path}; check the path.{near_file(path)}") from None
     except (OSError, ValueError) as error:
         raise DataError(f"The picture {path} cannot be read: {error}.") from None
 

@@ -26,7 +26,7 @@ from regard.data.files import REPLACED, in_threads, make_folder, usable_cores
 from regard.data.store import STORE_FORMAT, Block, Store, find_store, write_store
 from regard.data.tokenisers import Tokenise, tokenise_here, tokenisers
 from regard.data.vocabulary import Vocabulary, made_from
-from regard.errors import DataError, RunError, counted
+from regard.errors import DataError, RunError, brief, counted
 
 Stages = Callable[[str, int, int | None], None]  # (what is being done, done, total or None)
 SAMPLE = 1 << 19  # examples that the words of a vocabulary are counted in at most, evenly spread over the corpus
@@ -144,7 +144,9 @@ def survey(encoding: Encoding[Any], report: Stages = PLAIN.progress) -> Survey:
             size = encoding.size(kept)
     if not keys:
         blank = f"every one of its {encoding.noun} ({total}) is blank or has an empty side"
-        raise DataError(f"The corpus is empty: {blank if total else f'it has no {encoding.corpus.place}'}.")
+        files = brief(", ".join(map(str, encoding.corpus.files)))
+        why = blank if total else f"it has no {encoding.corpus.place}"
+        raise DataError(f"The corpus{f' of {files}' if files else ''} is empty: {why}.")
     if stride > 1:  # all are read again, so that no more is needed than the sample
         stride = _sample_stride(encoding, total, stride)
         kept = [one for one in kept if (one.line - 1) % stride == 0]

@@ -101,7 +101,7 @@ class DataConfig(Reading):
 
 
 def check_codes(data: Mapping[str, Any]) -> None:
-    """Refuse the name of a language in place of its code, in the settings of a new corpus; a memory has its own codes.
+    """Refuse the name of a language in place of its code, for a new corpus or a server; a memory has its own codes.
 
     The settings of an existing run are read as they are.
     """

@@ -1,9 +1,10 @@
 """What `kernels.choose` chooses for each part of a model, in words."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 
+from regard.errors import ConfigError
 from regard.kernels import choose
 from regard.kernels.choose import FUSED, IN_A_LOOP, LIBRARY, TRITON_DOT, Choice
 
@@ -21,18 +22,23 @@ class Explanation(NamedTuple):
         return "\n".join([f"on {self.device}:", *rows])
 
 
-def explain(model: nn.Module, device: str | None = None) -> Explanation:
+def explain(model: Any, device: str | None = None) -> Explanation:
     """The form of every attention, recurrence and loss of `model`, and what keeps each from a faster one.
 
-    `device` is "cpu" or "cuda"; by default that of the model's weights.
+    `model` is a module, or what `regard.load` returns. `device` is "cpu" or "cuda"; by default that of the model's
+    weights.
 
-    >>> print(regard.explain(regard.load("en-fr/bahdanau").model, "cpu"))
+    >>> print(regard.explain(regard.load("en-fr/bahdanau"), "cpu"))
     on cpu:
     encoder                 loop (no library has this cell)
     ...
     decoding step           plain (CUDA graphs run on a GPU, not on cpu)
     beam search             plain (Triton kernels run on a GPU, not on cpu)
     """
+    if not isinstance(model, nn.Module):
+        model = getattr(model, "model", None)
+        if model is None:
+            raise ConfigError("explain takes a model, or what regard.load returns.")
     device = device or next((weight.device.type for weight in model.parameters()), "cpu")
     fed = any(getattr(module, "recurrence", "") == "fed" for module in model.modules())
     parts: list[tuple[str, Choice]] = []

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from regard.core.attend import Look
 from regard.data.files import Progress, reporting
-from regard.errors import ConfigError, unknown
+from regard.errors import ConfigError, numbered, unknown
 from regard.layers.attention import Attention
 from regard.look.record import arguments, attentions
 
@@ -309,7 +309,7 @@ def _heads(weights: Tensor, head: int | None, name: str | None) -> Tensor:
         return torch.ones(1, dtype=torch.bool, device=weights.device)
     count = weights.shape[1] if weights.dim() == 4 else 1
     if not 0 <= head < count:
-        raise ConfigError(f"There is no head {head}: {name or 'the attention'} has heads 0 to {count - 1}.")
+        raise ConfigError(f"There is no head {head}: {name or 'the attention'} has {numbered('head', count)}.")
     chosen = torch.arange(count, device=weights.device) == head  # [H]
     return chosen[:, None, None] if weights.dim() == 4 else chosen[:1]
 
@@ -321,7 +321,7 @@ def _rows(weights: Tensor, t: int, first: int) -> Tensor:
 
 def _check_slot(position: int, size: int) -> None:
     if not 0 <= position < size:
-        raise ConfigError(f"There is no source position {position}: this sentence has 0 to {size - 1}.")
+        raise ConfigError(f"There is no source position {position}: this sentence has {numbered('position', size)}.")
 
 
 def _check_row(t: int) -> None:

@@ -27,7 +27,7 @@ from regard.look.html import Page, draw_into, envelope
 from regard.look.palette import ink_on, mix, paint, palette
 from regard.look.record import Recorded, record
 from regard.look.table import chosen
-from regard.look.text import columns, label, visible
+from regard.look.text import columns, label, visible, wrap
 from regard.models.document import DocumentClassifier, groups
 
 VERSION = 1
@@ -40,10 +40,12 @@ td.bar{width:2.5rem;text-align:right;font-variant-numeric:tabular-nums;font-size
 span{border-radius:.2rem;padding:.05rem .1rem}ul{list-style:none;padding:0;font-size:.9rem}
 p{font-size:.85rem;color:#5b6470}tr:target,td:focus{outline:2px solid #d55e00}
 """
-_UNDER = (
+_SHADE = (
     "The number beside a sentence is its weight in hundredths; the shade of a word is its weight within the sentence "
-    "times the square root of the sentence's weight, the darkest word being the largest."
+    "times the square root of the sentence's weight"
 )
+_UNDER = f"{_SHADE}, the darkest word being the largest."
+_STARS = f"{_SHADE}: **word** has at least half of the largest, *word* a quarter."
 
 
 class DocumentWeights(NamedTuple):
@@ -195,21 +197,21 @@ class DocumentTrace:
         return Page(envelope(name, style, body))
 
     def to_terminal(self, **options: Any) -> str:
-        """The document as lines of about `width` columns: the sentence's weight in hundredths, then its words.
+        """The document as lines of about `width` columns: the sentence's weight in hundredths, then its words; and what
+        these mean.
 
         Without colours a word of at least a quarter of the largest shade is written as *word*, from a half as
         **word**. The other option is `palette`.
         """
         show = chosen(None, options, ("width", "colour", "palette"), "a document in a terminal")
-        if show.width < 40:
-            raise ConfigError(f"width must be at least 40 columns; got {show.width}.")
         hues = palette(show.palette or "blue") if show.coloured else None
         lines = ["  ".join(f"{visible(name)} {value:.3f}" for name, value in self._ranked()), ""]
         for one in self.sentences:
             number = f"{100 * one.weight:3.0f}"
             head = paint(number, _BARS, _level(one.weight) / (LEVELS - 1)) if hues else number
-            first, *more = self._wrapped(one, show.width - 5, hues)
+            first, *more = self._wrapped(one, show.across - 5, hues)
             lines += [f"{head}  {first}", *(f"     {line}" for line in more)]
+        lines += ["", wrap(_UNDER if hues else _STARS, show.across)]
         return "\n".join(lines) + "\n"
 
     def _repr_html_(self) -> str:

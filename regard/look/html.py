@@ -23,7 +23,7 @@ import numpy as np
 
 from regard.data.files import write_atomically
 from regard.data.images import encode_png
-from regard.errors import ConfigError
+from regard.errors import ConfigError, numbered
 from regard.look import table as tables
 from regard.look.maps import background, describe, map_of, region_of, shares_of, size_of
 from regard.look.measure import measure
@@ -78,7 +78,7 @@ def _selection(trace: Contents, view: str, show: Show) -> dict[str, Any]:
     seen = choose(trace, show.layer)
     steps = len(tokens_of(trace, KINDS[seen.kind][0]))
     if show.step is not None and not (is_whole(show.step) and 0 <= show.step < steps):
-        raise ConfigError(f"There is no step {show.step}: this trace has steps 0 to {steps - 1}.")
+        raise ConfigError(f"There is no step {show.step}: this trace has {numbered('step', steps)}.")
     palette(show.palette or "blue")
     several = not isinstance(show.head, int | str | None)
     same = ("layer", "words", "special", "renormalise", "shift", "mass", "numbers", "pruned")

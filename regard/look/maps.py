@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.images import Pixels, read_picture
-from regard.errors import ConfigError, DataError
+from regard.errors import ConfigError, DataError, numbered
 from regard.look.table import Table, quoted
 from regard.look.tokens import is_whole
 from regard.look.trace_data import Contents, Picture
@@ -40,7 +40,7 @@ def map_of(table: Table, step: int | None, size: Picture) -> Cells:
     if step is None:
         return np.asarray(table.weights.sum(axis=0).reshape(size.grid), dtype=np.float32)
     if not is_whole(step) or not 0 <= step < len(table.rows):
-        raise ConfigError(f"step must be a word from 0 to {len(table.rows) - 1}; got {step!r}.")
+        raise ConfigError(f"There is no word {step!r}: this caption has {numbered('word', len(table.rows))}.")
     return np.asarray(table.weights[step].reshape(size.grid), dtype=np.float32)
 
 
@@ -65,7 +65,7 @@ def region_of(cells: tuple[int, ...], grid: tuple[int, int]) -> Region:
     whole = len(corners) == 4 and all(map(is_whole, corners))
     if not whole or not (0 <= corners[0] <= corners[2] < grid[0] and 0 <= corners[1] <= corners[3] < grid[1]):
         raise ConfigError(
-            f"cells is (row, column) or (top, left, bottom, right) inside the grid of {grid[0]} x {grid[1]}, from 0; "
+            f"Cells are ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT inside the grid of {grid[0]} x {grid[1]}, from 0; "
             f"got {cells!r}."
         )
     return corners[0], corners[1], corners[2], corners[3]

@@ -7,6 +7,7 @@ target word, so a row keeps its sum. Special tokens are hidden by default, and t
 """
 
 import os
+import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.images import Pixels
-from regard.errors import ConfigError, check_known
+from regard.errors import ConfigError, check_known, numbered
 from regard.look.text import label, visible
 from regard.look.tokens import Token, share_cell
 from regard.look.trace_data import KINDS, Attended, Contents
@@ -26,6 +27,7 @@ from regard.symbols import START, SYMBOLS
 
 HeadChoice = int | str | Sequence[int] | None
 LayerChoice = int | str | None
+NARROWEST = 40  # columns
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,22 @@ class Show:
     cells: tuple[int, ...] = (0, 0)  # region: (row, column) or (top, left, bottom, right), the last ones included
     title: str | None = None
     dpi: int | None = None
-    width: int = 100  # columns of a terminal
+    width: int | None = None  # columns of text for a terminal; None: those of the terminal, or 100
     colour: bool | None = None  # in a terminal; None: if standard output is one, and NO_COLOR is not set
 
     @property
     def coloured(self) -> bool:
         """Whether text for a terminal has colours."""
         return sys.stdout.isatty() and not os.environ.get("NO_COLOR") if self.colour is None else self.colour
+
+    @property
+    def across(self) -> int:
+        """How many columns text for a terminal may take."""
+        if self.width is None:
+            return max(NARROWEST, shutil.get_terminal_size((100, 24)).columns)
+        if self.width < NARROWEST:
+            raise ConfigError(f"width must be at least {NARROWEST} columns; got {self.width}.")
+        return self.width
 
 
 _TABLE = ("layer", "head", "words", "punctuation", "special")
@@ -221,7 +232,7 @@ def _one_head(seen: Attended, head: HeadChoice) -> tuple[Array, str]:
     picked = [head] if isinstance(head, int | np.integer) else list(head)
     for each in picked:
         if not 0 <= each < seen.heads:
-            raise ConfigError(f"There is no head {each}: '{seen.name}' has heads 0 to {seen.heads - 1}.")
+            raise ConfigError(f"There is no head {each}: '{seen.name}' has {numbered('head', seen.heads)}.")
     if not picked:
         raise ConfigError("head must name at least one head; got an empty list.")
     text = f"head {picked[0]}" if len(picked) == 1 else f"mean of heads {', '.join(map(str, picked))}"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.core import scores as formulas
 from regard.core.attend import Look, Memory
-from regard.errors import ConfigError, DataError, check_known
+from regard.errors import ConfigError, DataError, check_known, numbered
 from regard.layers.attention import Attention
 from regard.layers.transformer import PreNorm, TransformerLayer
 from regard.look.change import all_heads
@@ -59,7 +59,7 @@ def explain(module: Attention, calls: list[AttentionCall], t: int, head: int) ->
     call, row = _find(calls, t)
     heads = call.query.shape[1] if call.query.dim() == 4 else 1
     if not 0 <= head < heads:
-        raise ConfigError(f"There is no head {head}: this attention has heads 0 to {heads - 1}.")
+        raise ConfigError(f"There is no head {head}: this attention has {numbered('head', heads)}.")
     query = _head(call.query, head)[row]  # [D]
     keys, values = _head(call.memory.keys, head), _head(call.memory.values, head)  # [S, D], [S, Dv]
     if isinstance(module.score, formulas.Covered) and call.extra is not None:

@@ -5,8 +5,6 @@ from functools import cache
 from langcodes import Language, standardize_tag
 from langcodes.tag_parser import LanguageTagError
 
-from regard.errors import ConfigError
-
 UNDETERMINED = "und"  # the code where the run names no language
 # The spellings of LibreTranslate: pb is Brazilian Portuguese, zh and zt are the two scripts of Chinese.
 _ALIASES = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant", "": UNDETERMINED}
@@ -28,12 +26,6 @@ def canonical(code: str) -> str:
         return standardize_tag(code)
     except LanguageTagError:
         return code.lower()
-
-
-def check_code(code: str) -> None:
-    """Refuse a code of no language."""
-    if name(canonical(code)) == canonical(code):
-        raise ConfigError(f"There is no language with the code {code!r:.40}; give one such as en, pt-BR or zh-Hans.")
 
 
 def among(code: str, known: list[str]) -> str | None:

@@ -66,6 +66,11 @@ KINDS: dict[str, Kind] = {
     "classify": Kind(DocumentDataConfig, lambda one, run, how: DocumentEncoding(one.data), Documents),
     "language": Kind(TextDataConfig, lambda one, run, how: TextEncoding(one.data), Language),
 }
+READS = {  # task -> what its models are trained on instead of sentence pairs
+    "caption": "pictures with captions: data.images=FOLDER with NAME.txt beside NAME.jpg, or --corpus shapes",
+    "classify": "labelled documents: data.files=FILE.tsv with label, tab, text on each line, or --corpus reviews",
+    "language": "text: data.files=FILE.txt, or --corpus tales",
+}
 
 
 def check_tables(tables: Mapping[str, Any]) -> None:
@@ -90,8 +95,11 @@ def resolve(tables: Mapping[str, Any]) -> Experiment:
     task = tables.get("task", found.task)
     if task != found.task:
         raise ConfigError(f"The model {name} is for the task {found.task!r}; got task = {task!r}. Leave it out.")
+    given = tables.get("data", {})
+    for side in [side for side in ("source", "target", "tmx") if side in given and task in READS]:
+        raise ConfigError(f"{name} is trained on {READS[task]}; leave data.{side} out.")
     recipe = {**found.recipes.get(size, {}), **tables.get("train", {})}
-    data, train = read(KINDS[task].data, tables.get("data", {}), "data"), read(TrainConfig, recipe, "train")
+    data, train = read(KINDS[task].data, given, "data"), read(TrainConfig, recipe, "train")
     if train.guided and not getattr(data, "alignment", ""):
         raise ConfigError(
             "train.guided needs word links to guide attention by: set data.alignment to a file of links i-j, or to "
@@ -104,7 +112,7 @@ def resolve(tables: Mapping[str, Any]) -> Experiment:
     chosen = read(found.config, model, "model", over=preset(name, size))
     check_sizes(chosen)  # now, and not when a large corpus has been read
     if task == "translate" and getattr(chosen, "tied", "") == "all":
-        if tables.get("data", {}).get("joint") is False:
+        if given.get("joint") is False:
             raise ConfigError(
                 "model.tied = 'all' makes one matrix of both languages, which needs one vocabulary: leave data.joint "
                 "out or set it to true, or set model.tied to 'target'."

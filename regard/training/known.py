@@ -46,9 +46,9 @@ def find_run(run: str | Path) -> Path:
         raise RunError(
             f"There is no run folder {name!r}. A text comes after the name of a model: regard translate en-fr {name!r}."
         )
-    close = difflib.get_close_matches(path.name, runs_in(path.parent), n=1)
-    if close:
-        raise RunError(f"There is no run folder {name}. Did you mean '{path.with_name(close[0])}'?")
+    near = near_run(path)
+    if near:
+        raise RunError(f"There is no run folder {name}.{near}")
     close = difflib.get_close_matches(name, FOLDERS, n=1, cutoff=0.75)
     if close or _DIRECTION.fullmatch(name):
         hint = f" Did you mean '{close[0]}'?" if close else ""
@@ -57,6 +57,12 @@ def find_run(run: str | Path) -> Path:
             f"trained with `regard train`."
         )
     return path
+
+
+def near_run(path: Path) -> str:
+    """A did-you-mean for a run that is not there, where its folder has one of almost this name; else no text."""
+    close = difflib.get_close_matches(path.name, runs_in(path.parent), n=1)
+    return f" Did you mean '{path.with_name(close[0])}'?" if close else ""
 
 
 def runs_in(folder: Path) -> list[str]:

@@ -18,7 +18,7 @@ from regard.data.pairs import LinkedBatch, PairSet, Resampled, link_pieces
 from regard.data.prepare import Data
 from regard.decode.search import decode_many
 from regard.decode.settings import DecodeConfig
-from regard.errors import ConfigError
+from regard.errors import ConfigError, numbered
 from regard.evaluate.scores import perplexity, score
 from regard.look.record import record
 from regard.symbols import END, PAD, UNKNOWN
@@ -70,7 +70,7 @@ class TranslationTask(Task):
             )
         heads = weights.shape[1] if weights.dim() == 4 else 1
         if self.config.guided_head >= heads:
-            have = f"heads 0 to {heads - 1}" if heads > 1 else "one head, 0"
+            have = numbered("head", heads)
             raise ConfigError(f"train.guided_head is {self.config.guided_head}, but '{name}' has {have}.")
 
     def even(self, batch: Batch | LinkedBatch, world: int) -> Batch | LinkedBatch | PackedBatch:
@@ -159,7 +159,7 @@ def guided_module(model: nn.Module, layer: int) -> str:
     cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
     place = -1 if layer == -2 and len(cross) == 1 else layer
     if not -len(cross) <= place < len(cross):
-        layers = f"layers 0 to {len(cross) - 1}" if cross else "none"
+        layers = numbered("layer", len(cross))
         raise ConfigError(f"train.guided_layer is {layer}, but of attention over the source this model has {layers}.")
     return cross[place]
 

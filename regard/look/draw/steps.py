@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, numbered
 from regard.look.draw import matrix
 from regard.look.measure import reproduce
 from regard.look.palette import DIVERGING, FAINT, INK
@@ -27,9 +27,9 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     step, head = show.step or 0, 0 if show.head is None else show.head
     rows = tokens_of(trace, KINDS[seen.kind][0])
     if not 0 <= step < len(rows):
-        raise ConfigError(f"There is no step {step}: this trace has steps 0 to {len(rows) - 1}.")
+        raise ConfigError(f"There is no step {step}: this trace has {numbered('step', len(rows))}.")
     if not isinstance(head, int) or not 0 <= head < seen.heads:
-        raise ConfigError(f"There is no head {head}: '{seen.name}' has heads 0 to {seen.heads - 1}.")
+        raise ConfigError(f"There is no head {head}: '{seen.name}' has {numbered('head', seen.heads)}.")
     columns = tokens_of(trace, KINDS[seen.kind][1])
     keep = np.arange(len(columns))
     if len(columns) > _MOST_BARS:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 import wcwidth
 
-from regard.errors import ConfigError
 from regard.look.maps import map_of, size_of
 from regard.look.palette import paint
 from regard.look.palette import palette as find_palette
@@ -19,12 +18,12 @@ NOWHERE = 0.5  # a row with less weight in all has most likely reached the end w
 
 
 def matrix(trace: Contents, show: Show) -> str:
-    """The matrix as lines of at most `show.width` columns; a wide matrix is cut into several, one below another.
+    """The matrix as lines of at most `show.across` columns; a wide matrix is cut into several, one below another.
 
     With colours each weight is a block of its colour (24-bit), with its number in hundredths; without, a shade
     from SHADES and the same number.
     """
-    width, colour, numbers = _checked(show.width), show.coloured, show.numbers
+    width, colour, numbers = show.across, show.coloured, show.numbers
     hues, table = find_palette(show.palette or "blue"), arrange(trace, show)
     names = [label(each.text, _LONGEST) for each in table.rows]
     margin = max((columns(name) for name in names), default=0)
@@ -52,8 +51,8 @@ def matrix(trace: Contents, show: Show) -> str:
 
 
 def film(trace: Contents, show: Show) -> str:
-    """A caption's words, each over the map of its weights, as many side by side as fit into `show.width`."""
-    width, size, table = _checked(show.width), size_of(trace), arrange(trace, show)
+    """A caption's words, each over the map of its weights, as many side by side as fit into `show.across`."""
+    width, size, table = show.across, size_of(trace), arrange(trace, show)
     rows, across = size.grid
     hues = find_palette(show.palette or "viridis") if show.coloured else None
     most = float(table.weights.max(initial=0)) or 1.0
@@ -70,12 +69,6 @@ def film(trace: Contents, show: Show) -> str:
         blocks.append("\n".join(lines))
     caption = wrap(f"{table.caption}, grid {rows} x {across}", width)
     return "\n".join(["\n\n".join(blocks), _legend(hues, f"{most:.2f}"), caption, ""])
-
-
-def _checked(width: int) -> int:
-    if width < 40:
-        raise ConfigError(f"width must be at least 40 columns; got {width}.")
-    return width
 
 
 def _row(row: np.ndarray, hues: tuple[str, ...] | None, numbers: bool, cell: int) -> str:

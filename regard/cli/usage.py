@@ -1,0 +1,170 @@
+"""The parser of the command line: what it refuses is one sentence about what was expected, what came, what to do."""
+
+import difflib
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+from typer import BadParameter
+from typer.core import TyperCommand, TyperGroup
+
+from regard.errors import ConfigError, RegardError, brief, check_known
+
+UsageError: Any = BadParameter.__base__  # of all errors of the parser; typer does not export it
+_LONG_DASH = re.compile(r"[\u2010-\u2015\u2212]-?([a-z-]+)(=.*)?")  # what editors make of two hyphens
+_SETTING = re.compile(r"(train|data|decode|model)\.\w+=\S*")
+
+
+class NoReaderError(Exception):
+    """The reader of standard output has exited; of a BrokenPipeError typer would make exit code 1."""
+
+
+class Group(TyperGroup):
+    """All commands; one that does not exist, and an option before it, are refused in one sentence."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments into the context."""
+        with in_one_sentence(ctx, args):
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the arguments begin with."""
+        check_known("command", args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
+class Command(TyperCommand):
+    """A command that refuses arguments and options that are unknown, missing or wrong in one sentence."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments into the context."""
+        for one in _before_texts(args):
+            if _SETTING.fullmatch(one) and not _settings_of(ctx) and not os.path.exists(one):
+                raise ConfigError(f"`{_name(ctx)}` has no use for the setting {brief(one)!r}; leave it out.")
+        with in_one_sentence(ctx, args):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except RegardError as error:
+            raise type(error)(_by_options(str(error), ctx)) from error
+        except BrokenPipeError as error:
+            raise NoReaderError from error
+
+
+@contextmanager
+def in_one_sentence(context: Any, arguments: list[str]) -> Iterator[None]:
+    """Refuse what the parser does not accept, and an option that it would take for a text."""
+    given, options = list(arguments), _options_of(context)  # the parser takes from its own list
+    for one in _before_texts(given):
+        dashed = _LONG_DASH.fullmatch(one)
+        if dashed and dashed[1] in options:
+            raise ConfigError(
+                f"{brief(one)!r} begins with a long dash, as some editors write it; type two hyphens: "
+                f"{options[dashed[1]]}."
+            )
+    try:
+        yield
+    except UsageError as error:
+        if not given and context.command.no_args_is_help:
+            raise
+        raise ConfigError(_refusal(error, context, given)) from None
+
+
+def _refusal(error: Any, context: Any, given: list[str]) -> str:
+    """What the parser refuses: an unknown option, a wrong value, a missing argument, or one too many."""
+    param = getattr(error, "param", None)
+    if param is not None and type(error) is BadParameter:
+        return _wrong_value(param.opts, error.message, given)
+    if hasattr(error, "possibilities"):
+        sentence = _no_option(error.option_name, context)
+    elif param is not None:
+        missing = param.opts[0] if param.param_type_name == "option" else param.metavar or param.name.upper()
+        sentence = f"Expected {missing}."
+    elif "extra argument" in error.message:
+        sentence = f"{brief(error.message)}. A text of several words is one argument, in quotes."
+    else:
+        sentence = f"{brief(error.message)}."
+    return f"{sentence} For all options: {_name(context)} --help."
+
+
+def _name(context: Any) -> str:
+    """The command as a person types it."""
+    return str(context.command_path).replace("python -m regard", "regard")
+
+
+def _options_of(context: Any) -> dict[str, str]:
+    """The options of a command by their names without dashes."""
+    named = (one for param in context.command.params for one in (*param.opts, *param.secondary_opts))
+    return {one.lstrip("-"): one for one in named if one.startswith("-")}
+
+
+def _settings_of(context: Any) -> str:
+    """The settings that a command takes, as its arguments say them: "[decode.key=value ...]"."""
+    return " ".join(str(one.metavar) for one in context.command.params if "key=value" in str(one.metavar))
+
+
+def _before_texts(arguments: Iterable[str]) -> Iterator[str]:
+    """The arguments before --; what comes after is text whatever it looks like."""
+    return itertools.takewhile(lambda one: one != "--", arguments)
+
+
+def _no_option(name: str, context: Any) -> str:
+    """There is no such option of a command, but perhaps one with almost this name, or a setting."""
+    options, bare = _options_of(context), name.lstrip("-")
+    close = difflib.get_close_matches(bare, options, n=1)
+    hint = f" Did you mean {options[close[0]]}?" if close else _as_setting(bare, _settings_of(context))
+    if not name.startswith("--"):
+        hint += " Options begin with two dashes; a text that begins with a dash comes after --."
+    return f"There is no option {brief(name)!r} of {_name(context)}.{hint}"
+
+
+def _as_setting(option: str, takes: str) -> str:
+    """A hint where an option that does not exist is a setting that the command takes."""
+    from regard.data.settings import DataConfig
+    from regard.decode.settings import DecodeConfig
+    from regard.training.settings import TrainConfig
+
+    name = option.partition("=")[0].replace("-", "_").rpartition(".")[2]
+    for section, settings in (("train", TrainConfig), ("data", DataConfig), ("decode", DecodeConfig)):
+        if re.search(rf"\b(section|{section})\.key=value", takes) and name in (one.name for one in fields(settings)):
+            return f" It is a setting: {section}.{name}=VALUE."
+    return ""
+
+
+def _by_options(sentence: str, context: Any) -> str:
+    """A sentence about settings or parameters that came by options: with the names of the options, as in --beam."""
+    options = {one.name: one.opts[0] for one in context.command.params if one.param_type_name == "option"}
+    name, verb, rest = sentence.partition(" must be ")
+    if verb and name in options:
+        return options[name] + verb + rest
+    setting = re.compile(r"(?<![\w./-])(?:data|decode|train)\.(\w+)")  # and no part of a path
+    named = [name for name in setting.findall(sentence) if name in options]
+    if any(options[name] in sentence for name in named) or not any(is_given(context, name) for name in named):
+        return sentence  # also where both were given, which it says
+    return setting.sub(lambda found: options.get(found[1], found[0]), sentence)
+
+
+def is_given(context: Any, name: str) -> bool:
+    """Whether a parameter was given on the command line, and is not its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _wrong_value(options: list[str], message: str, given: list[str]) -> str:
+    """What was expected of an option, and what came; the parser's `message` says the first alone."""
+    parts = [part for one in given for part in one.split("=", 1)]
+    value = [after for name, after in itertools.pairwise(parts) if name in options][-1:]  # the last one counts
+    kinds = {"integer": "a whole number", "number": "a number", "float": "a number"}
+    kind = next((words for kind, words in kinds.items() if f"valid {kind}" in message), None)
+    bound = re.search(r"should be (greater|less) than or equal to (\S+)", message)
+    if bound:
+        kind = f"a number that is at {'least' if bound[1] == 'greater' else 'most'} {bound[2]}"
+    wanted = f"takes {kind}" if kind else f"has a wrong value ({brief(message)})"
+    return f"{options[0]} {wanted}; got {brief(''.join(value))!r}."
