@@ -1,23 +1,24 @@
 """The docs: examples run, commands exist, no link of the site breaks, and it needs no network."""
 
+import contextlib
 import doctest
 import functools
 import inspect
 import itertools
 import os
+import pkgutil
 import re
 import runpy
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import patience
 import pytest
-import torch
 import typer
 from commands import context
 from markdown_it import MarkdownIt
@@ -28,7 +29,8 @@ from regard.cli import app
 from regard.training.known import FOLDERS
 
 TREE = Path(__file__).resolve().parent.parent
-METHODS = {"Translator": ["translate", "look", "alternatives", "score", "perplexity"]}  # with an example each
+REFERENCE = [*sorted(TREE.glob("docs/api*.md")), TREE / "docs" / "parts.md"]
+DESCRIBED = re.compile(r"^\.\. auto\w+:: (\S+)\n((?:   .*\n)*)", re.MULTILINE)  # a name, and the options below it
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 GROUP = typer.main.get_command(app)
 faults = runpy.run_path(str(TREE / "docs" / "check.py"))["faults"]
@@ -43,25 +45,64 @@ def load_once(monkeypatch) -> None:
     monkeypatch.setattr(regard, "load", functools.wraps(shipped.__wrapped__)(once))
 
 
-PUBLIC = [path for name in regard.__all__ for path in (name, *(f"{name}.{one}" for one in METHODS.get(name, [])))]
+def public() -> Iterator[tuple[Path, str, str | None]]:
+    """Every name that the reference describes, with its page; and each member of a class that is shown."""
+    for page in REFERENCE:
+        for name, options in DESCRIBED.findall(page.read_text(encoding="utf-8")):
+            yield page, name, None
+            for members in re.findall(r":members:(.*)", options):
+                yield from ((page, name, member.strip()) for member in members.split(","))
 
 
-@pytest.mark.parametrize("path", PUBLIC)
-def test_the_example_of_a_public_name_runs(path: str, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("regard.cluster.local._SPAWN", context)
-    name, _, method = path.partition(".")
-    thing = getattr(getattr(regard, name), method) if method else getattr(regard, name)
-    finder = doctest.DocTestFinder(recurse=False)
-    (found,) = finder.find(inspect.unwrap(thing), path, globs={"regard": regard, "torch": torch})
-    assert found.examples, f"{path} has no example"
+PUBLIC = list(public())
+
+
+def first_python(page: Path) -> str:
+    """The first block of Python of a page."""
+    block = re.search(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert block
+    return block[1]
+
+
+def run_example(thing: Any, name: str, known: dict[str, Any]) -> dict[str, Any]:
+    """Runs the example in a docstring with the names that it may use; returns these and its own."""
+    finder = doctest.DocTestFinder(recurse=False, exclude_empty=False)
+    (found,) = finder.find(inspect.unwrap(thing), name, globs=known)
+    assert found.examples, f"{name} has no example"
     said: list[str] = []
-    assert doctest.DocTestRunner(optionflags=OPTIONS).run(found, out=said.append).failed == 0, "".join(said)
+    ran = doctest.DocTestRunner(optionflags=OPTIONS).run(found, out=said.append, clear_globs=False)
+    assert ran.failed == 0, "".join(said)
+    return found.globs
+
+
+@pytest.fixture(scope="module")
+def begin(tmp_path_factory) -> Callable[[Path, str], tuple[Path, dict[str, Any]]]:
+    """Runs the example of a function or class once: its folder and its names, with which those of methods go on."""
+
+    @functools.cache
+    def begun(page: Path, name: str) -> tuple[Path, dict[str, Any]]:
+        folder, assumed = tmp_path_factory.mktemp("example"), {}
+        exec(compile(first_python(page), page, "exec"), assumed)
+        with contextlib.chdir(folder):
+            return folder, run_example(pkgutil.resolve_name(name), name, assumed)
+
+    return begun
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "member"), PUBLIC, ids=[name if one is None else f"{name}.{one}" for _, name, one in PUBLIC]
+)
+def test_the_example_of_a_public_name_runs(page: Path, name: str, member: str | None, begin, monkeypatch) -> None:
+    monkeypatch.setattr("regard.cluster.local._SPAWN", context)
+    folder, names = begin(page, name)
+    if member is not None:
+        monkeypatch.chdir(folder)
+        run_example(getattr(pkgutil.resolve_name(name), member), f"{name}.{member}", names)
 
 
 def test_the_reference_has_every_public_name() -> None:
-    page = (TREE / "docs" / "api.md").read_text(encoding="utf-8")
-    assert [name for name in regard.__all__ if f":: regard.{name}\n" not in page] == []
+    described = {name for _, name, _ in PUBLIC}
+    assert [name for name in regard.__all__ if f"regard.{name}" not in described] == []
 
 
 def build(out: Path) -> None:
@@ -190,8 +231,7 @@ def test_every_command_of_a_page_exists(page: Path, monkeypatch) -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/start.md", "docs/models.md", "docs/own.md"])
 def test_the_first_python_of_a_page_runs(page: str, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    block = re.search(r"^```python\n(.*?)^```$", (TREE / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    exec(compile(block[1], page, "exec"), {})
+    exec(compile(first_python(TREE / page), page, "exec"), {})
 
 
 def test_the_example_of_work_on_shards_runs(tmp_path) -> None:

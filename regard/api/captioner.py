@@ -38,7 +38,13 @@ class Caption(Output):
 
 
 class CaptionWriter(Trained):
-    """A captioner with its vocabulary; `regard.load` makes one from a run folder."""
+    """A captioner with its vocabulary; `regard.load` makes one from a run folder.
+
+    >>> settings = ["data.size=20", "data.held_out=0", "train.steps=2"]  # leave these out to get a model that works
+    >>> captioner = regard.train(corpus="shapes", model="captioner", preset="tiny", out="shapes", settings=settings)
+    >>> captioner
+    CaptionWriter(shapes: captioner, ... weights on ...)
+    """
 
     def __init__(self, model: nn.Module, vocabulary: Vocabulary, experiment: Experiment, name: str) -> None:
         super().__init__(model, experiment, name)
@@ -76,6 +82,12 @@ class CaptionWriter(Trained):
         """Caption one picture, or a list of them in order.
 
         `settings` are those of [decode] (beam, nbest, temperature, ...); `stop() -> bool` is called before every step.
+
+        >>> import numpy
+        >>> picture = numpy.zeros((64, 64, 3), dtype="uint8")  # black; or the name of a file
+        >>> found = captioner.caption(picture, beam=3, nbest=2)
+        >>> len(found.nbest), found.nbest[0].score >= found.nbest[1].score
+        (2, True)
         """
         images, config = image if isinstance(image, list) else [image], self.settings(**settings)
         written: list[Caption] = []
@@ -108,6 +120,11 @@ class CaptionWriter(Trained):
         the trace hold the gate beta as `norms["gate"]`. Draw the trace with
         `trace.draw(path, view="film", picture=writer.pixels(image))`, or the views "picture" and "region". `changes`
         are what-ifs such as `Mask(cell)`; the trace lists them.
+
+        >>> import numpy
+        >>> picture = numpy.zeros((64, 64, 3), dtype="uint8")  # black; or the name of a file
+        >>> captioner.look(picture, "a red circle")  # three words and the end, each with weights over 4 x 4 cells
+        Trace('' -> 'a red circle'; weights of attention [1, 4, 16])
         """
         if not isinstance(target, str | Caption | None):
             raise DataError(f"A target caption is text or a Caption; got {type(target).__name__}.")

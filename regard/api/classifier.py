@@ -32,7 +32,13 @@ class Classified:
 
 
 class Classifier(Trained):
-    """A document model with its vocabulary and classes; `regard.load` makes one from a run folder."""
+    """A document model with its vocabulary and classes; `regard.load` makes one from a run folder.
+
+    >>> settings = ["data.size=20", "data.held_out=0", "train.steps=2"]  # leave these out to get a model that works
+    >>> classifier = regard.train(corpus="reviews", model="document", preset="tiny", out="reviews", settings=settings)
+    >>> classifier.classes
+    ['negative', 'positive']
+    """
 
     def __init__(
         self, model: DocumentClassifier, vocabulary: Vocabulary, classes: list[str], experiment: Experiment, name: str
@@ -41,13 +47,25 @@ class Classifier(Trained):
         self.vocabulary, self.classes = vocabulary, classes
 
     def classify(self, text: str) -> Classified:
-        """The class of a document."""
+        """The class of a document.
+
+        >>> found = classifier.classify("The plot is not bad. Then the captain leaves.")
+        >>> found.label in classifier.classes, round(sum(found.probabilities.values()), 4)
+        (True, 1.0)
+        """
         with torch.inference_mode():
             chances = self._chances(self.model(*self._read(text)[1])[0])
         return Classified(max(chances, key=lambda name: chances[name]), chances)
 
     def look(self, text: str) -> DocumentTrace:
-        """The attention weights over the sentences of a document and their words."""
+        """The attention weights over the sentences of a document and their words.
+
+        >>> trace = classifier.look("The plot is not bad. Then the captain leaves.")
+        >>> [(trace.text[one.start : one.end], len(one.words)) for one in trace.sentences]
+        [('The plot is not bad.', 6), ('Then the captain leaves.', 5)]
+        >>> round(sum(one.weight for one in trace.sentences), 4)
+        1.0
+        """
         spans, batch = self._read(text)
         logits, weights = look_at(self.model, *batch)
         return DocumentTrace.of(text, spans, weights[0], self._chances(logits[0]))

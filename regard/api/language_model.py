@@ -27,14 +27,27 @@ _READ_TOKENS = 4096  # in a batch whose attention is recorded, and in a row of o
 
 
 class Writer(Trained):
-    """A language model with its vocabulary; `regard.load` makes one from a run folder."""
+    """A language model with its vocabulary; `regard.load` makes one from a run folder.
+
+    >>> settings = ["data.size=50", "data.held_out=0", "train.steps=10"]  # leave these out to get a model that works
+    >>> settings.append("data.subwords=word")
+    >>> writer = regard.train(corpus="tales", model="attentive-lm", preset="tiny", out="tales", settings=settings)
+    >>> writer
+    Writer(tales: attentive-lm, ... weights on ...)
+    """
 
     def __init__(self, model: nn.Module, vocabulary: Vocabulary, experiment: Experiment, name: str) -> None:
         super().__init__(model, experiment, name)
         self.vocabulary = vocabulary
 
     def perplexity(self, lines: Sequence[str], progress: Progress | None = None) -> tuple[float, int]:
-        """The perplexity per token of a text, and its number of tokens; the end of a line is a token."""
+        """The perplexity per token of a text, and its number of tokens; the end of a line is a token.
+
+        >>> sentence, tokens = writer.perplexity(["anna has boats , tom has dolls"])
+        >>> shuffled, tokens = writer.perplexity(["has , tom dolls has boats anna"])
+        >>> tokens, sentence < shuffled
+        (8, True)
+        """
         rows: TextRows | TextStreams = self._rows(lines)
         if self.experiment.data.streams:  # the text is read from its beginning to its end with one state
             rows = TextStreams(rows.values, 1, _READ_TOKENS)
@@ -72,6 +85,10 @@ class Writer(Trained):
 
         Options are the [decode] settings. The default temperature is the run's, or 1; 0 searches for the most likely
         text instead of sampling.
+
+        >>> texts = writer.generate("anna has", count=2, longest=5)
+        >>> [text.startswith("anna has") for text in texts]
+        [True, True]
         """
         for name, number in (("count", count), ("longest", longest)):
             if not isinstance(number, int) or number < 1:
@@ -89,7 +106,11 @@ class Writer(Trained):
         return [self.vocabulary.decode(texts[0].ids) for texts in found]
 
     def look(self, text: str, topk: int = 5) -> Trace:
-        """The attention over the past while the model reads `text`."""
+        """The attention over the past while the model reads `text`.
+
+        >>> writer.look("anna has flutes")  # [H, T, S]: each word and the end, over the words before
+        Trace('anna has flutes' -> 'anna has flutes'; weights of attention [1, 4, 4])
+        """
         encoded = self.vocabulary.encode(clean(text))
         if not encoded.ids or not text.split():
             raise DataError("There is nothing to look at in an empty text; pass at least one word.")

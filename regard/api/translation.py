@@ -44,7 +44,11 @@ class Translation(Output):
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know, in words: "the translation repeats itself", for example. Mostly nothing."""
+        """What a reader should know, in words: "the translation repeats itself", for example. Mostly nothing.
+
+        >>> regard.load("en-fr").translate("The zxqkj 漢").notes
+        ['the source holds characters or words that were never seen in training']
+        """
         return [passages.NOTES[flag] for flag in self.flags]
 
 

@@ -19,7 +19,14 @@ from regard.errors import ShapeError
 
 
 def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """exp(e_s) / sum over visible s of exp(e_s)."""
+    """exp(e_s) / sum over visible s of exp(e_s).
+
+    >>> scores = torch.tensor([[1.0, 2.0, 3.0]])
+    >>> core.softmax(scores)
+    tensor([[0.0900, 0.2447, 0.6652]])
+    >>> core.softmax(scores, torch.tensor([[True, True, False]]))
+    tensor([[0.2689, 0.7311, 0.0000]])
+    """
     masked = scores == -math.inf  # [..., T, S]
     if mask is not None:
         masked = masked | ~mask
@@ -55,7 +62,12 @@ def is_causal_softmax(normalise: object) -> bool:
 
 
 def hard_argmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """One at the highest visible score (the first of equals), zero elsewhere. It has no gradient."""
+    """One at the highest visible score (the first of equals), zero elsewhere. It has no gradient.
+
+    >>> scores = torch.tensor([[1.0, 2.0, 3.0]])
+    >>> core.hard_argmax(scores, torch.tensor([[True, True, False]]))
+    tensor([[0., 1., 0.]])
+    """
     visible = _visible(scores, mask)
     best = _hide(scores, visible).argmax(dim=-1, keepdim=True)  # [..., T, 1]
     return torch.zeros_like(scores).scatter(-1, best, 1.0).masked_fill(~visible, 0.0)
@@ -72,6 +84,10 @@ def hard_sample(scores: Tensor, mask: Tensor | None = None, generator: torch.Gen
     """Choose one slot with the probabilities of the softmax (Xu 2015, hard attention).
 
     The weights carry no gradient; `logprob` does, which is what REINFORCE needs.
+
+    >>> weights, logprob = core.hard_sample(torch.zeros(1, 4))  # one of four slots with equal scores
+    >>> weights.sum(), logprob.exp()
+    (tensor(1.), tensor([0.2500]))
     """
     visible = _visible(scores, mask)
     anywhere = visible.any(dim=-1)  # [..., T]
@@ -88,6 +104,10 @@ class Window:
     """Luong's local-m: softmax over the slots with `|s - centre| <= half_width`, nothing outside.
 
     centre [B, T] is the position to look around, counted from zero like the slots; local-m takes the time step itself.
+
+    >>> scores, centre = torch.zeros(1, 1, 5), torch.tensor([[3]])
+    >>> core.Window(half_width=1)(scores, None, centre)
+    tensor([[[0.0000, 0.0000, 0.3333, 0.3333, 0.3333]]])
     """
 
     half_width: int = 10
@@ -108,6 +128,10 @@ class GaussianWindow(Window):
     The Gaussian multiplies *after* the softmax and the product is not renormalised, so that a row sums to at most one.
     The centre p [B, T] is a real number: rounding it would cut the gradient to whatever predicts it. `released` takes
     the window around floor(p), as the authors' code does; the Gaussian keeps the real p in both.
+
+    >>> scores, centre = torch.zeros(1, 1, 5), torch.tensor([[3.0]])
+    >>> core.GaussianWindow(half_width=1)(scores, None, centre)
+    tensor([[[0.0000, 0.0000, 0.0451, 0.3333, 0.0451]]])
     """
 
     released: bool = False
@@ -132,6 +156,11 @@ class ForwardOnly(nn.Module):
     `previous` [..., T, S] are the weights of the step before; a row sums to at most one, since attention may reach the
     end without stopping. In training, noise N(0, noise^2) is added to the scores; otherwise, if `hard`, all weight is
     at the first slot with p_j > 0.5 from the previous one on, which has no gradient.
+
+    >>> scores = torch.tensor([[9.0, -1.0, 2.0, 3.0]])
+    >>> previous = torch.tensor([[0.0, 1.0, 0.0, 0.0]])  # attention stopped at slot 1
+    >>> core.ForwardOnly().eval()(scores, None, previous)  # and stops now at the next slot that scores above zero
+    tensor([[0., 0., 1., 0.]])
     """
 
     def __init__(self, noise: float = 1.0, hard: bool = True) -> None:
@@ -160,6 +189,10 @@ def sparsemax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """The point of the simplex nearest to the scores (Martins 2016): p = max(e - tau, 0); exact zeros.
 
     tau is (sum of the k highest scores - 1) / k, where k is the largest number of slots that keeps all k above tau.
+
+    >>> scores = torch.tensor([[0.0, 1.5, 2.0]])
+    >>> core.softmax(scores), core.sparsemax(scores)
+    (tensor([[0.0777, 0.3482, 0.5741]]), tensor([[0.0000, 0.2500, 0.7500]]))
     """
     if not scores.shape[-1]:
         return scores  # an empty memory has no highest score
@@ -177,6 +210,13 @@ def entmax15(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """1.5-entmax (Peters 2019), halfway between softmax and sparsemax: p = max(e / 2 - tau, 0)^2.
 
     With the k highest of z = e / 2, mean m and variance w, tau = m - sqrt(1/k - w).
+
+    >>> scores = torch.tensor([[0.0, 1.0, 2.0]])
+    >>> for normalise in (core.softmax, core.entmax15, core.sparsemax):
+    ...     print(normalise(scores))
+    tensor([[0.0900, 0.2447, 0.6652]])
+    tensor([[0.0000, 0.1693, 0.8307]])
+    tensor([[0., 0., 1.]])
     """
     if not scores.shape[-1]:
         return scores  # an empty memory has no highest score

@@ -14,6 +14,11 @@ def sinusoid(positions: Tensor, width: int) -> Tensor:
 
     positions [...] -> [..., width], in float64 for long texts. (The released code concatenates all sines and all
     cosines: another function.)
+
+    >>> core.sinusoid(torch.arange(3), width=4).float()  # fast waves first
+    tensor([[ 0.0000,  1.0000,  0.0000,  1.0000],
+            [ 0.8415,  0.5403,  0.0100,  0.9999],
+            [ 0.9093, -0.4161,  0.0200,  0.9998]])
     """
     if width % 2:
         raise ShapeError(f"Positions come in pairs of sine and cosine, so the width must be even; got {width}.")
@@ -26,6 +31,12 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
     """Rotary positions (Su 2021): rotate the pair (x_2i, x_2i+1) by pos * 10000^(-2i/D).
 
     x [..., T, D], positions [..., T]. Rotated queries and keys meet in a dot product that knows only their distance.
+
+    >>> query, key = torch.ones(1, 8), torch.ones(1, 8)  # [T, D]
+    >>> near = core.rotate(query, torch.tensor([3])) @ core.rotate(key, torch.tensor([1])).T
+    >>> later = core.rotate(query, torch.tensor([43])) @ core.rotate(key, torch.tensor([41])).T
+    >>> torch.allclose(near, later)  # both are two places apart
+    True
     """
     return rotate_by(x, sinusoid(positions, x.shape[-1]).to(x.dtype))  # an angle in bfloat16 would be off by radians
 
@@ -38,7 +49,12 @@ def rotate_by(x: Tensor, waves: Tensor) -> Tensor:
 
 
 class LearnedPositions(nn.Module):
-    """A learned vector for each position up to `longest`: positions [...] -> [..., width]."""
+    """A learned vector for each position up to `longest`: positions [...] -> [..., width].
+
+    >>> positions = core.LearnedPositions(longest=50, width=8)
+    >>> positions(torch.arange(5)).shape
+    torch.Size([5, 8])
+    """
 
     def __init__(self, longest: int, width: int) -> None:
         super().__init__()

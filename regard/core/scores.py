@@ -17,7 +17,13 @@ from regard.errors import ConfigError, ShapeError
 
 
 def dot(query: Tensor, keys: Tensor) -> Tensor:
-    """q . k (Luong 2015). The widths of query and keys must be equal."""
+    """q . k (Luong 2015). The widths of query and keys must be equal.
+
+    >>> query = torch.tensor([[[1.0, 2.0]]])  # [B, T, D]
+    >>> keys = torch.tensor([[[3.0, 0.0], [0.0, 3.0]]])  # [B, S, D]
+    >>> core.dot(query, keys)
+    tensor([[[3., 6.]]])
+    """
     _check_widths("dot", query, keys)
     return query @ keys.transpose(-1, -2)  # [..., T, S]
 
@@ -28,7 +34,12 @@ def uniform(query: Tensor, keys: Tensor) -> Tensor:
 
 
 def scaled_dot(query: Tensor, keys: Tensor) -> Tensor:
-    """q . k / sqrt(d_k) (Vaswani 2017): unit variance for unit queries and keys, whatever the width."""
+    """q . k / sqrt(d_k) (Vaswani 2017): unit variance for unit queries and keys, whatever the width.
+
+    >>> ones = torch.ones(1, 1, 64)
+    >>> core.dot(ones, ones), core.scaled_dot(ones, ones)
+    (tensor([[[64.]]]), tensor([[[8.]]]))
+    """
     _check_widths("scaled_dot", query, keys)
     return (query / math.sqrt(keys.shape[-1])) @ keys.transpose(-1, -2)  # [..., T, S]
 
@@ -38,6 +49,11 @@ class Relative(nn.Module):
 
     Distances beyond `clip` count as `clip`. The query meets each of the 2 clip + 1 vectors once, not each pair of words
     (their section 3.3).
+
+    >>> score, states, places = core.Relative(width=4, clip=1), torch.ones(1, 5, 4), torch.arange(5)
+    >>> scores = score(states, states, places - places[:, None])  # distances [T, S]
+    >>> torch.equal(scores[0, 0, 1], scores[0, 0, 4])  # four places away counts as one
+    True
     """
 
     def __init__(self, width: int, clip: int = 16) -> None:
@@ -63,6 +79,11 @@ def alibi(query: Tensor, keys: Tensor, distances: Tensor) -> Tensor:
     """`q . k / sqrt(d_k) - m_h |j - i|` (Press 2022), with the slopes m_h = 2^(-8h/H) of the heads h = 1 ... H.
 
     query and keys [B, H, ..., D]. The paper's model is causal, where j <= i; in both directions the bias is symmetric.
+
+    >>> states, places = torch.zeros(1, 2, 3, 8), torch.arange(3)  # of zeros only the bias is left
+    >>> core.alibi(states, states, places - places[:, None])[0, :, 2]  # of the last query: [H, S]
+    tensor([[-0.1250, -0.0625,  0.0000],
+            [-0.0078, -0.0039,  0.0000]])
     """
     heads = query.shape[1]
     slopes = 2.0 ** (torch.arange(1, heads + 1, device=query.device) * (-8 / heads))  # [H]
@@ -75,6 +96,10 @@ class Cosine(nn.Module):
 
     The strength is positive (softplus of a learned number): without it the scores lie in [-1, 1], and a softmax over
     many slots could never become peaked.
+
+    >>> query, keys = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[50.0, 0.0], [3.0, 4.0]]])
+    >>> core.Cosine(strength=2.0)(query, keys).detach()  # the lengths of the vectors do not count
+    tensor([[[2.0000, 1.2000]]])
     """
 
     def __init__(self, strength: float = 1.0) -> None:
@@ -91,7 +116,13 @@ class Cosine(nn.Module):
 
 
 class General(nn.Module):
-    """q^T W k (Luong 2015): W is applied to the keys, once."""
+    """q^T W k (Luong 2015): W is applied to the keys, once.
+
+    >>> score = core.General(query_width=2, key_width=3)
+    >>> keys = score.project(torch.randn(1, 5, 3))  # [B, S, query_width]
+    >>> score(torch.randn(1, 4, 2), keys).shape  # [B, T, S]
+    torch.Size([1, 4, 5])
+    """
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
@@ -134,7 +165,13 @@ def is_perceptron(score: object) -> bool:
 
 
 class Additive(Perceptron):
-    """v^T tanh(W q + U k), Bahdanau's perceptron. U k does not depend on the query and is computed once."""
+    """v^T tanh(W q + U k), Bahdanau's perceptron. U k does not depend on the query and is computed once.
+
+    >>> score = core.Additive(query_width=2, key_width=3, width=8)
+    >>> keys = score.project(torch.randn(1, 5, 3))  # U k: [B, S, width]
+    >>> score(torch.randn(1, 4, 2), keys).shape  # [B, T, S]
+    torch.Size([1, 4, 5])
+    """
 
     def __init__(self, query_width: int, key_width: int, width: int) -> None:
         super().__init__(width)
@@ -154,6 +191,13 @@ class Covered(Additive):
     """v^T tanh(W q + U k + V C), with the coverage C of each slot (Tu 2016; See 2017 with a bias): [B, S, d].
 
     Coverage is what a slot has been attended to so far; it changes from step to step, so it comes beside the keys.
+
+    >>> score = core.Covered(query_width=2, key_width=3, width=8, coverage_width=1)
+    >>> keys, coverage = score.project(torch.randn(1, 5, 3)), torch.zeros(1, 5, 1)  # before the first step
+    >>> weights = core.softmax(score(torch.randn(1, 1, 2), keys, coverage))  # [B, 1, S]
+    >>> coverage = coverage + weights.transpose(1, 2)  # for the next step
+    >>> coverage.shape, round(coverage.sum().item(), 4)
+    (torch.Size([1, 5, 1]), 1.0)
     """
 
     def __init__(self, query_width: int, key_width: int, width: int, coverage_width: int, bias: bool = False) -> None:
@@ -172,6 +216,10 @@ class NormedAdditive(Additive):
     """`g v^T tanh(W q + U k + b) / |v| + r` (Raffel 2017): the length of v is learned by itself, scores have an offset.
 
     Scores that are compared with zero, and not with each other, need both.
+
+    >>> score = core.NormedAdditive(query_width=2, key_width=3, width=8, offset=-4.0)
+    >>> score(torch.zeros(1, 1, 2), score.project(torch.zeros(1, 3, 3))).detach()  # nothing matches: the offset
+    tensor([[[-4., -4., -4.]]])
     """
 
     def __init__(self, query_width: int, key_width: int, width: int, offset: float = 0.0) -> None:
@@ -199,6 +247,12 @@ class Concat(Perceptron):
     """v^T tanh(W [q; k]), Luong's concat as the paper prints it.
 
     W is kept as one matrix [width, query + key]; splitting it in two shows that this is Bahdanau's score.
+
+    >>> score, query, states = core.Concat(2, 3, width=8), torch.randn(1, 1, 2), torch.randn(1, 5, 3)
+    >>> both = torch.cat([query.expand(1, 5, 2), states], dim=-1)  # [q; k] for each slot
+    >>> printed = score.v(torch.tanh(score.W(both))).transpose(1, 2)  # [B, 1, S]
+    >>> torch.allclose(score(query, score.project(states)), printed, atol=1e-5)
+    True
     """
 
     def __init__(self, query_width: int, key_width: int, width: int) -> None:
@@ -216,7 +270,12 @@ class Concat(Perceptron):
 
 
 class ConcatReleased(Perceptron):
-    """v^T tanh(k + W q), Luong's concat as the released code computes it: the block on the keys is the identity."""
+    """v^T tanh(k + W q), Luong's concat as the released code computes it: the block on the keys is the identity.
+
+    >>> score, states = core.ConcatReleased(query_width=2, key_width=3), torch.randn(1, 5, 3)
+    >>> score(torch.randn(1, 4, 2), states).shape  # the keys are the states themselves
+    torch.Size([1, 4, 5])
+    """
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__(key_width)
@@ -232,6 +291,11 @@ class Location(nn.Module):
 
     W has one row for each of `longest` positions. A shorter source uses the first rows; slots beyond `longest`
     score -inf, so that every normaliser gives them weight 0.
+
+    >>> score = core.Location(query_width=2, longest=3)
+    >>> score.W.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> score(torch.tensor([[[2.0, 5.0]]]), torch.randn(1, 4, 7)).detach()  # four slots, whatever they hold
+    tensor([[[2., 5., 7., -inf]]])
     """
 
     def __init__(self, query_width: int, longest: int) -> None:
@@ -268,7 +332,15 @@ COMPARISONS: dict[str, Callable[[int], Any]] = {
 
 
 def make_score(name: str, query_width: int, key_width: int, width: int) -> Any:
-    """The score of this name in `SCORES`; one that needs a query and keys of one width is refused for others."""
+    """The score of this name in `SCORES`; one that needs a query and keys of one width is refused for others.
+
+    >>> core.make_score("dot", query_width=3, key_width=3, width=8) is core.dot
+    True
+    >>> core.make_score("general", query_width=2, key_width=3, width=8)
+    General(
+      (W): Linear(in_features=3, out_features=2, bias=False)
+    )
+    """
     if name in ONE_WIDTH and query_width != key_width:
         raise ConfigError(
             f"model.score = {name!r} compares a query and keys of one width; here the query has {query_width} numbers "
@@ -278,7 +350,14 @@ def make_score(name: str, query_width: int, key_width: int, width: int) -> Any:
 
 
 def project_keys(score: Any, states: Tensor) -> Tensor:
-    """The keys of `states` [..., S, D] for this score: projected where the score has a projection, else the states."""
+    """The keys of `states` [..., S, D] for this score: projected where the score has a projection, else the states.
+
+    >>> states = torch.randn(1, 5, 3)
+    >>> core.project_keys(core.Additive(query_width=2, key_width=3, width=8), states).shape
+    torch.Size([1, 5, 8])
+    >>> core.project_keys(core.dot, states) is states
+    True
+    """
     project = getattr(score, "project", None)
     return states if project is None else project(states)
 

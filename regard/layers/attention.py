@@ -17,7 +17,15 @@ from regard.kernels.choose import attend
 
 
 class Attention(nn.Module):
-    """A score and a normaliser, called with a query and a memory: `forward` returns (context, weights, scores)."""
+    """A score and a normaliser, called with a query and a memory: `forward` returns (context, weights, scores).
+
+    >>> from regard.layers.attention import Attention
+    >>> attention = Attention(core.Additive(query_width=2, key_width=3, width=8), core.sparsemax)
+    >>> states, query = torch.randn(1, 5, 3), torch.randn(1, 4, 2)  # [B, S, D], [B, T, query width]
+    >>> context, weights, scores = attention(query, attention.remember(states))
+    >>> context.shape, weights.shape
+    (torch.Size([1, 4, 3]), torch.Size([1, 4, 5]))
+    """
 
     def __init__(self, score: Score, normalise: Any = softmax) -> None:
         super().__init__()
@@ -25,7 +33,12 @@ class Attention(nn.Module):
         self.normalise = normalise
 
     def remember(self, states: Tensor, mask: Tensor | None = None, summary: Any = None) -> Memory:
-        """A memory of `states` [B, S, D], with the keys that this score compares projected once."""
+        """A memory of `states` [B, S, D], with the keys that this score compares projected once.
+
+        >>> memory = attention.remember(states, mask=core.padding_mask(torch.tensor([4]), size=5))
+        >>> memory.keys.shape, memory.values is states  # keys have the width of the score
+        (torch.Size([1, 5, 8]), True)
+        """
         return Memory(project_keys(self.score, states), states, mask, summary)
 
     def normaliser(self, centre: Tensor | None, previous: Tensor | None) -> Any:

@@ -49,7 +49,15 @@ class Change:
 
 @dataclass(frozen=True)
 class Silence(Change):
-    """A head, or a whole module or layer, silenced: its weights and its context are zero."""
+    """A head, or a whole module or layer, silenced: its weights and its context are zero.
+
+    >>> from regard.look import Silence
+    >>> translator, silent = regard.load("en-fr"), Silence("decoder.2.cross_attention", head=0)
+    >>> trace = translator.look("Where is the station?", "Où est la gare ?", changes=[silent])
+    >>> weights = trace.attention["decoder.2.cross_attention.attention"].weights  # [H, T, S]
+    >>> weights.any(axis=(1, 2)).tolist()
+    [False, True, True, True, True]
+    """
 
     name: str
     head: int | None = None
@@ -66,7 +74,14 @@ class Silence(Change):
 class Mask(Change):
     """A source position that is masked; the normaliser gives its weight to the rest.
 
-    `word` is the text there, for the caption of a picture."""
+    `word` is the text there, for the caption of a picture.
+
+    >>> from regard.look import Mask
+    >>> translator = regard.load("en-fr/bahdanau")
+    >>> trace = translator.look("Where is the station?", "Où est la gare ?", changes=[Mask(2, word="the")])
+    >>> trace.changes[0]["text"], trace.attention["decoder.attention"].weights[0, :, 2].any().item()
+    ('source position 2 (the) masked', False)
+    """
 
     position: int
     name: str | None = None
@@ -84,7 +99,17 @@ class Mask(Change):
 
 @dataclass(frozen=True)
 class Temperature(Change):
-    """Scores divided by `value`: below 1 sharper, above 1 flatter."""
+    """Scores divided by `value`: below 1 sharper, above 1 flatter.
+
+    >>> from regard.look import Temperature
+    >>> translator = regard.load("en-fr/bahdanau")
+    >>> for value in (0.1, 1.0, 10.0):  # the largest weight for the first word
+    ...     trace = translator.look("Where is the station?", "Où est la gare ?", changes=[Temperature(value)])
+    ...     print(f"{trace.attention['decoder.attention'].weights[0, 0].max():.1f}")
+    1.0
+    0.9
+    0.2
+    """
 
     value: float
     name: str | None = None
@@ -102,7 +127,14 @@ class Temperature(Change):
 
 @dataclass(frozen=True)
 class SetRow(Change):
-    """Row `t` gets these weights: one for each source position, or one position that takes all."""
+    """Row `t` gets these weights: one for each source position, or one position that takes all.
+
+    >>> from regard.look import SetRow
+    >>> translator = regard.load("en-fr/bahdanau")
+    >>> trace = translator.look("Where is the station?", "Où est la gare ?", changes=[SetRow(0, [0.5, 0.5])])
+    >>> trace.attention["decoder.attention"].weights[0, 0].tolist()
+    [0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
 
     t: int
     weights: Sequence[float] | int
@@ -133,7 +165,14 @@ class SetRow(Change):
 
 @dataclass(frozen=True)
 class ShiftRow(Change):
-    """Row `t` moved `by` source positions (negative: to the left). What would leave the sentence stays at its edge."""
+    """Row `t` moved `by` source positions (negative: to the left). What would leave the sentence stays at its edge.
+
+    >>> from regard.look import ShiftRow
+    >>> translator = regard.load("en-fr/bahdanau")
+    >>> trace = translator.look("Where is the station?", "Où est la gare ?", changes=[ShiftRow(0, by=2)])
+    >>> trace.attention["decoder.attention"].weights[0, 0].argmax().item()  # otherwise 0, "Where"
+    2
+    """
 
     t: int
     by: int
@@ -156,7 +195,13 @@ class ShiftRow(Change):
 @dataclass(frozen=True)
 class Force(Change):
     """Step `t` writes `word`, its pieces from there on. The words before it are the model's; after it the
-    model continues freely. It acts on a search and not on attention: pass it to `Translator.look(changes=[...])`."""
+    model continues freely. It acts on a search and not on attention: pass it to `Translator.look(changes=[...])`.
+
+    >>> from regard.look import Force
+    >>> trace = regard.load("en-fr/bahdanau").look("Where is the station?", changes=[Force(3, "maison")])
+    >>> trace.target.text
+    'Où est la maison ?'
+    """
 
     t: int
     word: str

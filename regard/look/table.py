@@ -39,6 +39,12 @@ class Show:
     the mean). `words` merges the pieces of a word, and `punctuation` keeps words and punctuation in separate cells
     ("1992" and "."); with punctuation=False a cell is the text between two spaces. `special` shows tokens such as
     </s>. `renormalise` divides each row by its sum. `shift` overrides the trace's own (see `Attended`).
+
+    >>> from regard.look import Show
+    >>> trace = regard.Trace.from_arrays(["the", "cat"], ["le", "chat"], [[0.9, 0.1], [0.2, 0.8]])
+    >>> show = Show(numbers=False, colour=False)
+    >>> trace.to_terminal(show) == trace.to_terminal(numbers=False, colour=False)  # an option can also be named
+    True
     """
 
     layer: LayerChoice = None

@@ -52,20 +52,38 @@ class Trace(Contents):
     # --- written and read back without loss
 
     def to_json(self) -> str:
-        """The trace as one line of JSON in the format of `regard.look.trace_file`; nothing is rounded."""
+        """The trace as one line of JSON in the format of `regard.look.trace_file`; nothing is rounded.
+
+        >>> import json
+        >>> list(json.loads(trace.to_json()))
+        ['trace', 'model', 'source', 'target', 'attention']
+        """
         return trace_file.write(trace_file.plain(self))
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":
-        """A trace from its JSON; a clear error for another version or a malformed text."""
+        """A trace from its JSON; a clear error for another version or a malformed text.
+
+        >>> regard.Trace.from_json(trace.to_json()) == trace
+        True
+        """
         return cls(**trace_file.fields(trace_file.read(text)))
 
     def save(self, path: str | Path) -> Path:
-        """Write the trace to `path`, whole or not at all; a name ending in .gz is compressed."""
+        """Write the trace to `path`, whole or not at all; a name ending in .gz is compressed.
+
+        >>> trace.save("cat.json.gz").name
+        'cat.json.gz'
+        """
         return trace_file.save(self.to_json(), Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> "Trace":
+        """A trace from a file that `save` wrote, compressed or not.
+
+        >>> regard.Trace.load(trace.save("cat.json"))
+        Trace('the cat' -> 'le chat'; weights of attention [1, 2, 2])
+        """
         return cls.from_json(trace_file.load(Path(path)))
 
     # --- other people's models
@@ -84,6 +102,10 @@ class Trace(Contents):
         Tokens are strings (the marks of sentencepiece, byte-level, BERT and subword-nmt pieces are understood) or
         `Token`s; a mapping gives module names their weights. `settings` are those of `Attended` (kind, query, shift,
         score, normalise) for every module, and `model`, `beam`, `image` of the trace.
+
+        >>> heads = [[[0.9, 0.1], [0.2, 0.8]], [[0.5, 0.5], [0.5, 0.5]]]  # [H, T, S]
+        >>> regard.Trace.from_arrays(["▁the", "▁cat"], ["▁le", "▁chat"], {"decoder.cross_attention": heads})
+        Trace('the cat' -> 'le chat'; weights of decoder.cross_attention [2, 2, 2])
         """
         for name in sorted(settings):
             check_known("setting", name, FROM_ARRAYS, " of from_arrays")
@@ -110,6 +132,11 @@ class Trace(Contents):
         Pass output_attentions=True (and for `generate` return_dict_in_generate=True). `target` are the tokens that
         were predicted, in order, or `generate`'s sequence as it comes, with the start symbol and the padding. A model
         without an encoder (GPT) has no `target`: `source` are all its tokens, of which the first stands as the start.
+
+        >>> layer = torch.full((1, 4, 2, 3), 1 / 3)  # [B, H, T, S]
+        >>> outputs = {"cross_attentions": (layer, layer)}  # those of a model of transformers hold more
+        >>> regard.Trace.from_huggingface(outputs, ["▁the", "▁cat", "</s>"], ["▁chat", "</s>"])
+        Trace('the cat' -> 'chat'; weights of layers.0 [4, 2, 3], layers.1 [4, 2, 3])
         """
         about: dict[str, Any] = {"score": "scaled dot", "model": {"id": "", "kind": "transformer"}}
         if target is None:
@@ -133,6 +160,11 @@ class Trace(Contents):
 
         The options are those of `regard.look.Show`, as a `Show` or by name: draw("a.png", layer=2, head=0). Without a
         path this is `to_html`.
+
+        >>> trace.draw("cat.svg", palette="viridis", title="A cat").name
+        'cat.svg'
+        >>> trace.draw("cat.html", view="ribbons").name
+        'cat.html'
         """
         name = self._view(view)
 
@@ -149,6 +181,15 @@ class Trace(Contents):
         standard output is a terminal and NO_COLOR is not set, unless you say.
 
         Below the matrix is what the model adds to attention, such as the coverage of the source words.
+
+        >>> print(trace.to_terminal(colour=False))
+               t   c
+               h   a
+               e   t
+          le @90 .10
+        chat :20 %80
+        weights: 0 [ .:-=+*#%@] 1, numbers are hundredths
+        cross-attention, tokens
         """
         view = self._view(None)
         wanted = chosen(show, options, TERMINAL[view], "a trace in a terminal")
@@ -157,7 +198,11 @@ class Trace(Contents):
         return terminal.matrix(self, wanted)
 
     def to_html(self, view: str | None = None, show: Show | None = None, **options: Any) -> html.Page:
-        """One self-contained HTML page that opens at `view`, as on the page of `regard serve`; a notebook shows it."""
+        """One self-contained HTML page that opens at `view`, as on the page of `regard serve`; a notebook shows it.
+
+        >>> trace.to_html("ribbons", mass=0.5)
+        <a page of ... KiB; a notebook shows it, str() gives its HTML>
+        """
         view = self._view(view)
         known = VIEWS[view] if view in CAPTION_VIEWS else dict.fromkeys((*VIEWS[view], *PAGE))
         return html.page(self, view, chosen(show, options, known, f"the {view} page"))
