@@ -53,6 +53,7 @@ def read(section: type[Section], values: Mapping[str, Any], where: str, over: Se
 def check_range(where: str, settings: Any, bounds: str, *names: str) -> None:
     """Refuse settings outside `bounds`, an interval as in "[0, 1)"; infinity is never inside.
 
+    >>> from types import SimpleNamespace
     >>> check_range("train", SimpleNamespace(rate=0.0), "(0, inf)", "rate")
     Traceback (most recent call last):
     regard.errors.ConfigError: train.rate must be above 0; got 0.0.
