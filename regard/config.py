@@ -74,7 +74,7 @@ def _fit(value: Any, kind: Any, name: str, choices: Collection[str]) -> Any:
     if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:  # also for inf and nan
         raise ConfigError(f"{name} must be a number between -2^63 and 2^63; got {_shown(value)}.")
     if choices and value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(choices)}; got {_shown(value)}.")
+        raise ConfigError(f"{name} must be one of {', '.join(filter(None, choices))}; got {_shown(value)}.")
     if get_origin(kind) in (Union, types.UnionType):
         for option in get_args(kind):
             if _fits(value, option):

@@ -110,7 +110,8 @@ def near_file(path: str | os.PathLike[str]) -> str:
     """A did-you-mean for a file that is not there, where its folder has one of almost this name; else no text."""
     folder, name = os.path.split(path)
     try:
-        close = difflib.get_close_matches(name, os.listdir(folder or "."), n=1, cutoff=0.75)
+        names = [one for one in os.listdir(folder or ".") if one.isprintable()]  # what is no UTF-8 cannot be typed
+        close = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
     except (OSError, ValueError):
         return ""
     return f" Did you mean '{brief(os.path.join(folder, close[0]))}'?" if close else ""

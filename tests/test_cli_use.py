@@ -133,7 +133,7 @@ def test_a_file_is_written_with_one_translation_a_line(several, runs, tmp_path):
     files = tmp_path / "in.txt", "--out", tmp_path / "out.txt"
     done = regard("translate", runs / "one", *files, *several, folder=tmp_path)
     assert done.code == 2
-    assert "--out takes a file, without --json and --nbest" in done.err
+    assert "--out is for the translation of a file, without --json and --nbest" in done.err
     assert not (tmp_path / "out.txt").exists()
 
 
@@ -311,7 +311,10 @@ def test_what_is_written_last_is_refused_first(runs, corpus, tmp_path):
 def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
     for option in ("--count", "--longest"):
         refused("generate", other, option, 0, folder=tmp_path, says=f"{option} must be at least 1; got 0")
-    refused("corpora", "copy", "--size", 0, folder=tmp_path, says="--size must be at least 1")
+    refused("corpora", "copy", "--size", 0, "--out", "x", folder=tmp_path, says="--size must be at least 1")
+    refused("corpora", "copy", "--size", 7, folder=tmp_path, says="--size is for files; add --out PREFIX")
+    refused("corpora", "copy", "--out", "", folder=tmp_path, says="--out must not be empty")
+    refused("heads", runs / "one", *corpus, "--by", "aer", folder=tmp_path, says="no measure 'aer' without --gold")
     refused("corpora", "copy", "--min-words", 0, folder=tmp_path, says="--min-words must be at least 1")
     threshold = ["--method", "threshold", "--threshold", "nan"]
     refused("align", runs / "one", *corpus, *threshold, folder=tmp_path, says="between 0 and 1; got nan")

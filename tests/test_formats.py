@@ -279,6 +279,8 @@ def test_backticks_that_close_nothing_hide_no_marks() -> None:
     (segment,) = read_document(b"One ` two **three``` four** and ``five`` <i t='_'>six_</i>.", "x.md").segments
     assert segment.text == "One ` two three``` four and six_."
     assert [tag.raw for tag in segment.tags] == ["**", "**", "``five``", "<i t='_'>", "</i>"]
+    (segment,) = read_document(rb"Type \``rm -rf` here.", "x.md").segments  # an escaped one opens nothing
+    assert [tag.raw for tag in segment.tags] == ["`rm -rf`"]
 
 
 LAUGHS = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><xliff><file>&b;</file></xliff>'

@@ -33,4 +33,6 @@ def test_gate_inputs_are_one_linear_layer_in_a_search_unless_hooks_observe_them(
         assert torch.allclose(low["gates"](x), model["gates"](x), atol=1e-6)
         model["gates"].W.register_forward_hook(lambda *call: seen.append(call))
         for_steps(model)["gates"](x)
-    assert len(seen) == 1
+        model["gates"].register_forward_pre_hook(lambda module, given: (given[0] + 1,))
+        assert torch.equal(for_steps(model)["gates"](x), model["gates"](x))
+    assert len(seen) == 3

@@ -454,7 +454,7 @@ def test_limits_are_changed_by_name() -> None:
         ("second=1", "Did you mean 'seconds'"),
         ("queue=x", "limit.queue must be a whole number; got 'x'"),
         ("queue=0", "limit.queue must be above 0"),
-        ("queue", "got 'limit.queue'"),
+        ("queue", "A limit is written NAME=NUMBER; got 'queue'"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             Limits().changed([setting])

@@ -39,7 +39,7 @@ def test_a_file_that_ends_with_a_language_of_the_model_is_text(tmp_path) -> None
     translate_file(translator, tmp_path / "in.en", tmp_path / "out.fr")
     wanted = translator.translate("the cat sees the dog .").text + "\n\n"
     assert (tmp_path / "out.fr").read_text(encoding="utf-8") == wanted
-    with pytest.raises(DataError, match=r"There is no file ending 'de'.* Known: txt, .*, tmx\.$"):
+    with pytest.raises(DataError, match=r"There is no file ending 'de'.* Known: txt, .*, tmx\. Name plain text"):
         translate_file(translator, tmp_path / "in.en", tmp_path / "out.de")
 
 

@@ -8,15 +8,16 @@ from typer import Argument, Option
 
 from regard.cli.progress import bar
 from regard.cli.text import check_out, put
-from regard.errors import DataError, check_known, counted
+from regard.errors import ConfigError, DataError, check_known, counted
 
 SHOWN = 3  # examples of a corpus
+SIZE = 500  # of those that are written
 
 
 def corpora(
     name: Annotated[str | None, Argument(help="Corpus to show, or to write to files.")] = None,
     out: Annotated[str | None, Option(help="Prefix of files to write: OUT.source, OUT.target, OUT.gold.")] = None,
-    size: Annotated[int, Option(help="Number of sentence pairs to write.")] = 500,
+    size: Annotated[int | None, Option(help=f"With --out: number of examples to write (default: {SIZE}).")] = None,
     seed: Annotated[int, Option(help="Seed of the generator.")] = 1,
     min_words: Annotated[int, Option(help="Fewest source words.")] = 3,
     max_words: Annotated[int, Option(help="Most source words.")] = 12,
@@ -36,6 +37,11 @@ def corpora(
         put("To train on one: regard train --corpus phrasebook --model bahdanau --preset tiny --out runs/first")
         return
     check_known("built-in corpus", name, [*BUILTIN, *OTHERS], error=DataError)
+    if out is None and size is not None:
+        raise ConfigError("--size is for files; add --out PREFIX.")
+    if out == "":
+        raise ConfigError("--out must not be empty; give the prefix of the files.")
+    size = SIZE if size is None else size
     if name in OTHERS:
         DataConfig(size=size)  # refuses an invalid size
         other = OTHERS[name]

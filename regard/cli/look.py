@@ -151,7 +151,8 @@ def run_and_text(arguments: list[str]) -> tuple[Path, str]:
     if len(rest) != 1:
         raise ConfigError(f"look takes a run and one text; got {len(arguments)} arguments. Put the text in quotes.")
     if len(arguments) == 1 and (os.path.isdir(rest[0]) or rest[0] in FOLDERS):
-        raise ConfigError(f'look needs a text as well, as in: regard look {rest[0]} "Where is the station?"')
+        example = f'regard look {rest[0]} "Where is the station?"'
+        raise ConfigError(f"look needs a text as well, or a picture for a captioner, as in: {example}")
     return find_run(name), rest[0]
 
 

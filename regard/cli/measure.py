@@ -9,7 +9,7 @@ from typer import Argument, Option
 from regard.cli.options import AsJson, Device, Folder, Gold, Pairs, Run, Shards, TextFile
 from regard.cli.progress import bar
 from regard.cli.text import check_out, lines_of, load, pair_files, pairs_of, put, put_result, watch
-from regard.errors import ConfigError, counted
+from regard.errors import ConfigError, check_known, counted
 
 if TYPE_CHECKING:
     from regard.look.measure import Report
@@ -36,7 +36,10 @@ def heads(
     from regard.api.aligning import check_attends
     from regard.api.inspecting import report_heads
     from regard.evaluate.alignment import read_gold
+    from regard.look.measure import MEASURES
 
+    if by is not None:
+        check_known("measure", by, [*MEASURES, *(["aer"] if gold else [])], "" if gold else " without --gold")
     if shards.on:
         if silence or gold:
             raise ConfigError("--silence and --gold read a small set; leave --on out.")

@@ -124,7 +124,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
         fit = [pair for pair in open_corpus(config) or () if not pair.unfit]
         sources, references = [pair.source for pair in fit], [pair.target for pair in fit]
     if not sources:
-        raise DataError(f"There is no pair to read in {' and '.join(files.values())}; the files are empty.")
+        raise DataError(f"There is no pair to read in {' and '.join(files.values())}; no line has text on both sides.")
     for note in note_files(config) or _note_language(sources, config.source_language):
         typer.echo(f"note: {note}", err=True)
     return sources, references
@@ -140,8 +140,8 @@ def _note_language(sources: list[str], own: str) -> list[str]:
 
 
 def is_setting(argument: str) -> bool:
-    """Whether an argument is `section.key=value` and not the name of a file that exists."""
-    return bool(re.match(r"[\w.]+=", argument)) and not Path(argument).exists()
+    """Whether an argument is `section.key=value`, and not a sentence or the name of a file that exists."""
+    return bool(re.match(r"\w+\.\w+=|[\w.]+=\S*$", argument)) and not os.path.exists(argument)
 
 
 def is_text(argument: str) -> bool:

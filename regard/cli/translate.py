@@ -140,8 +140,8 @@ def translate(
         return write_corpus(runs, names[1:], out, words, options)
     if not 1 <= len(names) <= 2:
         raise ConfigError(
-            f"translate takes a run and at most one file or sentence; got {' '.join(names)!r}. For an ensemble use "
-            "--with."
+            f"translate takes a run and at most one file or sentence; got {' '.join(names)!r}. Put a sentence in "
+            "quotes; for an ensemble use --with."
         )
     text = names[1] if len(names) == 2 and names[1] != "-" else None
     reading = read(Reading, settings["data"], "data")
@@ -154,7 +154,8 @@ def translate(
     options |= words.read()
     if out:
         if text is None or sentence or as_json or options["nbest"] != 1:
-            raise ConfigError("--out takes a file, without --json and --nbest: regard translate RUN FILE --out FILE.")
+            example = "regard translate RUN FILE --out FILE"
+            raise ConfigError(f"--out is for the translation of a file, without --json and --nbest: {example}.")
         return write_translated(translator, Path(text), out, options)
     if text is not None and not sentence:
         check_file(text)

@@ -111,7 +111,7 @@ def _settings_of(context: Any) -> str:
 
 
 def _before_texts(arguments: Iterable[str]) -> Iterator[str]:
-    """The arguments before --; what comes after is text whatever it looks like."""
+    """The arguments before --; what comes after is no option."""
     return itertools.takewhile(lambda one: one != "--", arguments)
 
 

@@ -55,7 +55,7 @@ def linear_consistency(
 
 
 def _summed(
-    differentiate: Differentiate,
+    gradient_of: Differentiate,
     rows: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -68,7 +68,7 @@ def _summed(
         if len(real) < len(gold):
             rows, gold = rows[real], gold[real]
     return _LinearLoss.apply(  # type: ignore[no-untyped-call]
-        rows, weight, bias, gold, differentiate, smoothing, padding, torch.is_grad_enabled()
+        rows, weight, bias, gold, gradient_of, smoothing, padding, torch.is_grad_enabled()
     )
 
 
@@ -80,7 +80,7 @@ class _LinearLoss(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         gold: Tensor,
-        differentiate: Differentiate,
+        gradient_of: Differentiate,
         smoothing: float,
         padding: int,
         grad: bool,
@@ -100,7 +100,7 @@ class _LinearLoss(torch.autograd.Function):
             for start in range(0, N, size):
                 part = slice(start, start + size)
                 logits = F.linear(rows[part], W, b)  # [n, V]
-                d_logits = differentiate(logits, gold[part], losses[:, part], smoothing, padding, any(needs))  # [n, V]
+                d_logits = gradient_of(logits, gold[part], losses[:, part], smoothing, padding, any(needs))  # [n, V]
                 if d_hidden is not None:
                     torch.mm(d_logits, W, out=d_hidden[part])
                 if needs[1]:

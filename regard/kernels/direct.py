@@ -27,7 +27,7 @@ def for_steps(model: Any) -> Any:
 def _swap_linear(module: nn.Module, by: Callable[[nn.Linear], nn.Module]) -> nn.Module:
     """`by` in place of a linear layer, or of a module that is one (`as_linear`), unless hooks observe it."""
     linear = getattr(module, "as_linear", lambda: module)()
-    seen = any(part._forward_hooks for part in module.modules())
+    seen = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
     return by(linear) if type(linear) is nn.Linear and not seen else module
 
 

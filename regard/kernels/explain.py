@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, brief
 from regard.kernels import choose
 from regard.kernels.choose import FUSED, IN_A_LOOP, LIBRARY, TRITON_DOT, Choice
 
@@ -36,9 +36,11 @@ def explain(model: Any, device: str | None = None) -> Explanation:
     beam search             plain (Triton kernels run on a GPU, not on cpu)
     """
     if not isinstance(model, nn.Module):
-        model = getattr(model, "model", None)
-        if model is None:
-            raise ConfigError("explain takes a model, or what regard.load returns.")
+        if getattr(model, "model", None) is None:
+            raise ConfigError(
+                f"explain takes a model, or what regard.load returns; got {brief(repr(model))}. Load it first."
+            )
+        model = model.model
     device = device or next((weight.device.type for weight in model.parameters()), "cpu")
     fed = any(getattr(module, "recurrence", "") == "fed" for module in model.modules())
     parts: list[tuple[str, Choice]] = []

@@ -35,18 +35,18 @@ async def translate(call: Call) -> Response:
     terms = call.state.glossaries.terms(
         call.client, call.fields.text("glossary_id", ""), source, call.fields.text("target_lang")
     )
-    found = await translate_all(call, [worker for worker, _ in choices], layouts, terms=terms)
+    found = await translate_all(call, [one.worker for one in choices], layouts, terms=terms)
 
     def build() -> dict[str, Any]:
         return {
             "translations": [
                 {
-                    "detected_source_language": worker.about["source"]["code"].upper(),
+                    "detected_source_language": choice.source.upper(),
                     "text": layout.write(results),
                     "billed_characters": len(text),  # the official Python client fails without it
                     **_unplaced(results),
                 }
-                for text, (worker, _), (layout, results) in zip(texts, choices, found, strict=True)
+                for text, choice, (layout, results) in zip(texts, choices, found, strict=True)
             ]
         }
 

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
@@ -39,16 +39,14 @@ async def translate(call: Call) -> Response:
     if call.fields.flag("stream"):
         if isinstance(q, list) or form == "html" or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
-        return await stream(call, choices[0][0], layouts[0])
+        return await stream(call, choices[0].worker, layouts[0])
     aligned = call.fields.flag("alignment")
-    found = await translate_all(call, [worker for worker, _ in choices], layouts, nbest, aligned=aligned)
+    found = await translate_all(call, [one.worker for one in choices], layouts, nbest, aligned=aligned)
 
     def build() -> dict[str, Any]:
         each: dict[str, list[Any]] = {"translatedText": [layout.write(results) for layout, results in found]}
         if source.lower() == "auto":
-            each["detectedLanguage"] = [
-                {"confidence": sure, "language": worker.about["source"]["code"]} for worker, sure in choices
-            ]
+            each["detectedLanguage"] = [{"confidence": one.sure, "language": one.source} for one in choices]
         if nbest > 1:
             each["alternatives"] = [other(layout, results) for layout, results in found]
         if aligned:
@@ -74,26 +72,34 @@ def _texts(q: Any, call: Call) -> list[str]:
     return texts
 
 
-async def choose(call: Call, texts: list[str], source: str, target: str) -> list[tuple[Worker, float]]:
-    """The model for each text, and how sure its source language is, in per cent (100 if the request names it)."""
+class Choice(NamedTuple):
+    """The language of a text, how sure it is, in per cent, and the model for it; none for a text that is in the target
+    language already, which stays as it is."""
+
+    source: str
+    sure: float
+    worker: Worker | None
+
+
+async def choose(call: Call, texts: list[str], source: str, target: str) -> list[Choice]:
+    """The model for each text; a language that the request names is sure."""
     named = call.translator
     pairs = call.state.pairs
     into = call.state.language(target, sorted({code for codes in pairs.values() for code in codes}))
     if call.fields.text("model", ""):
-        return [(named, 100.0)] * len(texts)
+        return [Choice(named.about["source"]["code"], 100.0, named)] * len(texts)
     if source.lower() != "auto":
         code = call.state.language(source, list(pairs))
         worker = call.state.between(code, into)
         if worker is None:
             raise _no_pair(code, into)
-        return [(worker, 100.0)] * len(texts)
+        return [Choice(code, 100.0, worker)] * len(texts)
     chosen = []
     for found in await call.detect(texts):
-        fits = [(code, fit) for code, fit in found if into in pairs[code]]
-        worker = call.state.between(fits[0][0], into) if fits else None
-        if worker is None:
+        fits = [(code, fit) for code, fit in found if code == into or into in pairs[code]]
+        if not fits:
             raise _no_pair("auto", into)
-        chosen.append((worker, fits[0][1]))
+        chosen.append(Choice(*fits[0], call.state.between(fits[0][0], into)))
     return chosen
 
 
@@ -118,7 +124,7 @@ async def lay_out(call: Call, texts: list[str], read: Callable[[str], Iterable[P
 
 async def translate_all(
     call: Call,
-    workers: list[Worker],
+    workers: list[Worker | None],
     layouts: list[Layout],
     nbest: int = 1,
     terms: tuple[tuple[str, str], ...] = (),
@@ -131,6 +137,10 @@ async def translate_all(
     results: list[list[Written]] = [[] for _ in layouts]
     for worker in dict.fromkeys(workers):
         mine = [number for number, one in enumerate(workers) if one is worker]
+        if worker is None:
+            for number in mine:
+                results[number] = [Written(sentence) for sentence in layouts[number].sentences]
+            continue
         sentences = [sentence for number in mine for sentence in layouts[number].sentences]
         beam = max(worker.about["beam"], nbest) if nbest > 1 else None
         options = Options(beam, nbest, aligned or any(layouts[number].tagged for number in mine), terms)
@@ -170,21 +180,19 @@ async def translate_file(call: Call) -> Response:
     source, target = call.fields.text("source"), call.fields.text("target")
     path, data = PurePath(PurePath(upload.name).name or "file"), upload.data
     terms = call.state.glossaries.terms(call.client, call.fields.text("glossary_id", ""), source, target)
-    worker = None
+    choice = None
     for read in _refusing(400, find_format, path.name).reads:
         document = await aside(len(data), _refusing, 400, read_document, data, path.name, read)
         layout = await aside(len(data), Layout, document.parts, call.limits.line, call.limits.sentences)
-        if worker is None:
-            sample = " ".join(layout.sentences)[:2000]
-            ((worker, _),) = await choose(call, [sample], source, target)
-        ((_, results),) = await translate_all(call, [worker], [layout], terms=terms)
-        code = worker.about["target"]["code"]
+        if choice is None:
+            (choice,) = await choose(call, [" ".join(layout.sentences)[:2000]], source, target)
+            code = choice.worker.about["target"]["code"] if choice.worker else choice.source
+        ((_, results),) = await translate_all(call, [choice.worker], [layout], terms=terms)
         language = "" if code == languages.UNDETERMINED else code
         written = await aside(len(data), layout.write, results)
         # A character that the encoding of the file cannot write is refused.
         data = await aside(len(written), _refusing, 422, document.encode, written, language)
-    assert worker is not None
-    key = call.state.files.put(data, f"{path.stem}_{worker.about['target']['code']}{path.suffix}")
+    key = call.state.files.put(data, f"{path.stem}_{code}{path.suffix}")
     return JSONResponse({"translatedFileUrl": f"{call.request.base_url}download_file/{key}"})
 
 
@@ -206,11 +214,14 @@ async def download_file(call: Call) -> Response:
     return Response(found.data, media_type="application/octet-stream", headers=headers)
 
 
-async def stream(call: Call, worker: Worker, layout: Layout) -> StreamingResponse:
+async def stream(call: Call, worker: Worker | None, layout: Layout) -> StreamingResponse:
     """The answer to a text with "stream": true, server-sent events: each a sentence and what there is of it so far.
 
     It is refused before the first event if it cannot be accepted.
     """
+    if worker is None:
+        as_it_is = layout.write([Written(sentence) for sentence in layout.sentences])
+        return StreamingResponse(iter([_event({"translatedText": as_it_is})]), media_type="text/event-stream")
     work = MethodCall("stream", (layout.sentences,), parts=True)
     ticket = Ticket(call.deadline, call.client, worker.about["beam"], work=work)
     worker.make_room(ticket.client, ticket.beam * sum(map(len, layout.sentences)))

@@ -1,10 +1,10 @@
 """How much one request may use, and the errors for requests that are refused."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from regard.config import check_range, override, read
-from regard.errors import ConfigError
+from regard.errors import ConfigError, check_known
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,10 @@ class Limits:
     def changed(self, settings: Sequence[str]) -> "Limits":
         """These limits with some changed, each given as "name=value"."""
         for setting in settings:
-            if "=" not in setting:
+            name, given, _ = setting.partition("=")
+            if not given:
                 raise ConfigError(f"A limit is written NAME=NUMBER; got {setting!r}.")
+            check_known("limit", name, [one.name for one in fields(self)])
         tables = override({"limit": {}}, *(f"limit.{setting}" for setting in settings))
         changed = read(Limits, tables["limit"], "limit", over=self)
         check_range("limit", changed, "(0, 1e12)", *tables["limit"])

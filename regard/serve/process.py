@@ -108,10 +108,10 @@ def serve(
     Until then /health says so and requests are answered with 503. A model that cannot be loaded ends the server with
     its error.
 
-    `access` says where it listens (default: loopback) and who may use it; beyond loopback a token is needed, and a
-    random one is made if there is none, which is then part of the address. `engine` is what translates, as in
-    `regard.load`. `suggestions` is a file to which POST /suggest adds. `languages` are the codes of source and target
-    for runs that name none.
+    `access` says where it listens (default: loopback) and who may use it; `read_tokens` makes its tokens, that of
+    REGARD_TOKEN included. Beyond loopback a token is needed, and a random one is made if there is none, which is then
+    part of the address. `engine` is what translates, as in `regard.load`. `suggestions` is a file to which POST
+    /suggest adds. `languages` are the codes of source and target for runs that name none.
     """
     _check_runs(runs, languages)
     access = secured(access or Access(tokens=read_tokens()))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from regard.data.files import bare_name
 from regard.data.formats import html, markdown, po, srt, xliff
 from regard.data.formats.segment import Builder, Part, Segment, framed
-from regard.errors import DataError, check_known
+from regard.errors import DataError, unknown
 
 LARGEST = 64 << 20  # bytes of a file
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
@@ -68,7 +68,9 @@ FORMATS: dict[str, Format] = {
 def find_format(name: str, *others: str) -> Format:
     """The format that the ending of a file's name says; `others` are endings that the refusal lists as well."""
     ending = PurePath(name).suffix.lower().removeprefix(".")
-    check_known("file ending", ending, [*FORMATS, *others], error=DataError)
+    if ending not in FORMATS:
+        sentence = unknown("file ending", ending, [*FORMATS, *others])
+        raise DataError(f"{sentence} Name plain text {PurePath(name).stem}.txt.")
     return FORMATS[ending]
 
 

@@ -149,13 +149,13 @@ def add_tag(builder: Builder, token: Markup, rules: Rules = HTML) -> None:
 
 def scan(text: str, rules: Rules = HTML) -> Iterator[Markup]:
     """The tokens of a text in order; together they are the text."""
-    last = {mark: text.rfind(mark) for mark in ">\"'"}
+    last = _last_places(text)
     begin = at = 0  # of the run of text, and of what is looked at
     while at < len(text):
         at = text.find("<", at)
         if at < 0:
             break
-        end = _tag_end(text, at, last)
+        end = tag_end(text, at, last)
         if end is None:  # a "<" of the text
             at += 1
             continue
@@ -176,11 +176,16 @@ def scan(text: str, rules: Rules = HTML) -> Iterator[Markup]:
         yield Markup(text[begin:])
 
 
-def _tag_end(text: str, at: int, last: dict[str, int]) -> int | None:
+def _last_places(text: str) -> dict[str, int]:
+    return {mark: text.rfind(mark) for mark in ">\"'"}
+
+
+def tag_end(text: str, at: int = 0, last: dict[str, int] | None = None) -> int | None:
     """Where the tag, comment or declaration that begins at `at` ends; None where "<" begins none.
 
     What is never closed extends to the end of the text, so that nothing is scanned twice.
     """
+    last = _last_places(text) if last is None else last
     for opening, closing in (("<!--", "-->"), ("<![CDATA[", "]]>")):
         if text.startswith(opening, at):
             found = text.find(closing, at + len(opening))

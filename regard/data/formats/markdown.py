@@ -5,6 +5,7 @@ links are tags around words. Blocks of HTML are read as HTML.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
@@ -33,6 +34,7 @@ _TOKEN = re.compile(
 _TICKS = re.compile("`+")
 _SPECIAL = re.compile(r"[\\`*\[\]<]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
 _TARGET = re.compile(r"\]\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\]\[[^\]\n]*\]|\]")
+LONGEST_TAG = 2000  # characters of an HTML tag in a line
 MOST_MARKS = 2000  # emphasis marks and brackets of one segment; further ones are words
 
 
@@ -174,12 +176,9 @@ def find_marks(text: str) -> list[Mark]:
     def last_open(*kinds: str) -> int | None:
         return next((number for number in reversed(range(len(stack))) if stack[number][0] in kinds), None)
 
-    code: dict[int, int] = {}  # where backticks are, and behind the next ones of the same number
-    behind: dict[int, int] = {}
-    for ticks in reversed([*_TICKS.finditer(text)]):
-        if len(ticks[0]) in behind:
-            code[ticks.start()] = behind[len(ticks[0])]
-        behind[len(ticks[0])] = ticks.end()
+    ticks: dict[int, list[int]] = {}  # where runs of backticks begin, by their length
+    for run in _TICKS.finditer(text):
+        ticks.setdefault(len(run[0]), []).append(run.start())
     at = count = 0
     while found := _TOKEN.search(text, at):
         kind, raw, start, at = found.lastgroup, found[0], found.start(), found.end()
@@ -189,13 +188,15 @@ def find_marks(text: str) -> list[Mark]:
         elif kind in ("auto", "bare", "note"):
             marks.append(Mark(start, at, "word"))
         elif kind == "code":
-            if start in code:
-                at = code[start]
+            closing = ticks.get(len(raw), [])
+            next_one = bisect_left(closing, at)
+            if next_one < len(closing):
+                at = closing[next_one] + len(raw)
                 marks.append(Mark(start, at, "word"))
         elif kind == "tag":
-            tag = next(html.scan(text[start : start + 2000]))
-            if tag.name is not None:
-                at = start + len(tag.raw)
+            end = html.tag_end(text[start : start + LONGEST_TAG])
+            if end is not None:
+                at = start + end
                 marks.append(Mark(start, at, "tag"))
         elif count > MOST_MARKS:
             continue
