@@ -3,7 +3,9 @@
 import re
 
 import pytest
-from serve_parts import Server, shared
+from serve_parts import Server, serving, shared
+
+from regard.training.known import find_run
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +58,18 @@ def test_optional_fields_come_only_on_request(server: Server) -> None:
     batch = server.post("/translate", q=["ba da", "qqq xxx"], source="auto", target="de", alternatives=1).json()
     assert [each["confidence"] for each in batch["detectedLanguage"]] == [100.0, 0.0]
     assert [len(each) for each in batch["alternatives"]] == [1, 1]
+
+
+def test_a_text_that_is_in_the_target_language_stays_as_it_is() -> None:
+    here, there = "Where is the station?", "Où est la gare ?"
+    with serving(find_run("en-fr"), find_run("fr-en")) as server:
+        found = server.post("/translate", q=[here, there], source="auto", target="fr").json()
+        assert found["translatedText"] == [there, there]
+        assert [each["language"] for each in found["detectedLanguage"]] == ["en", "fr"]
+        streamed = server.client.post("/translate", data={"q": there, "source": "auto", "target": "fr", "stream": "1"})
+        assert f'"translatedText": "{there}"' in streamed.text
+        deepl = server.post("/v2/translate", text=[there], target_lang="FR").json()["translations"][0]
+        assert (deepl["detected_source_language"], deepl["text"]) == ("FR", there)
 
 
 def test_html_keeps_its_tags_and_escapes_what_the_model_wrote(server: Server) -> None:
