@@ -120,7 +120,8 @@ class Transformer(EncoderDecoder):
         check(config)
         self.config = config
         depth = config.decoder_layers or config.layers
-        self.looking = Looking("current", 0, tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth)))
+        cross = tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth))
+        self.looking = Looking("current", 0, cross, config.key_heads)
         self.embed = nn.Embedding(config.source_vocabulary, config.width)
         self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
         self.place = PLACES[config.positions](config)
