@@ -181,6 +181,10 @@ with torch.no_grad():
 # encodes its neighbours, so a weight on a slot is not a weight on a word, and other weights often give the same
 # prediction. Weights show what was *mixed*, not why. Run tests like these before you call a picture an explanation.
 #
+# Summaries and answers to questions are sequences again, whose words are copied from the source. The built-in corpora
+# `summaries` and `questions` have tiny examples of both; docs/beyond.md trains a pointer network on them in a minute.
+# There, query, key and value are literal: a question, who a sentence is about, and the place that it names.
+#
 # ## Exercises
 #
 # **5.1** A picture is encoded as a grid of 14 x 14 cells. How many slots does the memory have?
