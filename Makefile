@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TASK ?= translate
+LECTURES := $(patsubst course/%.py,build/course/%.json,$(wildcard course/[0-9]_*.py))
 
 .PHONY: demo course docs gallery lint test slow attack quick check browser format clean help
 
 help:
 	@echo "make demo    train a translator in about a minute and show its attention"
 	@echo "make course  run the five lectures in course/ and write build/course/*.html"
-	@echo "make docs    build the documentation as a site in build/docs (after make course: with what the lectures print)"
+	@echo "make docs    build the documentation as a site in build/docs; runs the lectures that have changed since their last run"
 	@echo "make gallery draw the pictures of docs/gallery.md again"
 	@echo "make lint    format, lint, types and import layers"
 	@echo "make test    all tests but the slow ones"
@@ -31,7 +32,10 @@ demo: $(STAMP)
 course: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python course/render.py build/course course/[0-9]_*.py
 
-docs: $(STAMP)
+build/course/%.json: course/%.py course/render.py | $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python course/render.py build/course $<
+
+docs: $(STAMP) $(LECTURES)
 	rm -rf build/docs build/docs-pages
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/docs -d build/docs-pages
 	$(BIN)/python docs/check.py build/docs

@@ -130,9 +130,6 @@ picture(draw_flows(flows, folder / "flow.svg"))
 # %% [markdown]
 # The next lecture removes the bottleneck: the decoder will attend to every state of the encoder.
 #
-# **In the browser**: `regard serve en-fr/cho en-fr/bahdanau` shows a trained model of this kind beside one with
-# attention. Paste a long sentence and compare.
-#
 # ## Exercises
 #
 # **1.1** An LSTM layer has inputs of width 64 and states of width 96, and no biases. How many weights does it have?
@@ -158,3 +155,10 @@ print(check("1.2", blend))
 # %%
 answer = None
 print(check("1.3", answer))
+
+# %% [markdown]
+# ## In the browser
+#
+# Run `regard serve`, then open
+# [a long sentence with and without attention](http://127.0.0.1:5000/#view=compare&comparing=length&model=en-fr-cho).
+# The page has a trained model of this kind, `en-fr-cho`, beside one with attention.

@@ -195,9 +195,6 @@ for temperature in (0.3, 1.0, 3.0, 30.0):
     print(f"temperature {temperature:>4}: {changed.target.text}")
 
 # %% [markdown]
-# **In the browser**: run `regard serve en-fr/bahdanau`. The view *steps* shows one decoding step, from scores to
-# weights to context to word, for a model trained on real sentences.
-#
 # ## Exercises
 #
 # **2.1** Write `softmax(scores)` for scores `[S]`. It must survive a score of 1000.
@@ -239,3 +236,10 @@ print(check("2.3", masked_softmax))
 # %%
 answer = None
 print(check("2.4", answer))
+
+# %% [markdown]
+# ## In the browser
+#
+# Run `regard serve`, then open
+# [a sentence step by step](http://127.0.0.1:5000/#view=steps&model=en-fr-bahdanau&text=I+do+not+know+where+the+station+is.).
+# The page shows each decoding step, from scores to weights to context to word, for a model trained on real sentences.

@@ -162,9 +162,6 @@ picture(models["general"].look(sentence).draw(folder / "general.svg", title="gen
 picture(models["general, local-p"].look(sentence).draw(folder / "local.svg", title="general, local-p"))
 
 # %% [markdown]
-# **In the browser**: `regard serve en-fr/bahdanau en-fr/transformer` compares the alignments of two models.
-# `regard align --gold` measures them on files.
-#
 # ## Exercises
 #
 # **3.1** The entries of q and k are independent with variance 1 and width 64. What is the variance of `q . k`?
@@ -205,3 +202,10 @@ def aer(found, sure, possible):
 
 
 print(check("3.4", aer))
+
+# %% [markdown]
+# ## In the browser
+#
+# Run `regard serve`, then open
+# [a sentence in two models](http://127.0.0.1:5000/#view=compare&comparing=models&model=en-fr-bahdanau&other=en-fr-transformer&text=The+black+cat+does+not+sleep.).
+# The page compares their alignments. `regard align --gold` measures them on files.

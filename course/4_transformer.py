@@ -147,9 +147,6 @@ for one in [*removed[:4], *removed[-3:]]:
     print(f"{one.name:<32} {one.head}  BLEU without it {one.score:>5.1f}, drop {one.drop:>5.1f}")
 
 # %% [markdown]
-# **In the browser**: `regard serve en-fr/transformer` shows all heads of all layers. Remove one and see how the
-# translation changes.
-#
 # ## Exercises
 #
 # **4.1** Write `causal(size)` in numpy: a boolean array `[size, size]`, True where position t (row) may attend to s.
@@ -180,3 +177,10 @@ print(check("4.2", encode))
 # %%
 answer = None
 print(check("4.3", answer))
+
+# %% [markdown]
+# ## In the browser
+#
+# Run `regard serve`, then open
+# [all heads of a Transformer](http://127.0.0.1:5000/#view=compare&comparing=heads&model=en-fr-transformer&text=The+black+cat+does+not+sleep.).
+# Remove one and see how the translation changes.

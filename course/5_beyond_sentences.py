@@ -181,8 +181,9 @@ with torch.no_grad():
 # encodes its neighbours, so a weight on a slot is not a weight on a word, and other weights often give the same
 # prediction. Weights show what was *mixed*, not why. Run tests like these before you call a picture an explanation.
 #
-# **In the browser**: `regard serve en-fr/transformer` has what-ifs. Mask a word, flatten the attention, remove a head,
-# and compare the translations. `regard look RUN TEXT --mask WORD` does the same on the command line.
+# Summaries and answers to questions are sequences again, whose words are copied from the source. The built-in corpora
+# `summaries` and `questions` have tiny examples of both; docs/beyond.md trains a pointer network on them in a minute.
+# There, query, key and value are literal: a question, who a sentence is about, and the place that it names.
 #
 # ## Exercises
 #
@@ -214,3 +215,11 @@ def variation(p, q):
 
 
 print(check("5.3", variation))
+
+# %% [markdown]
+# ## In the browser
+#
+# Run `regard serve`, then open
+# [where a Transformer looked](http://127.0.0.1:5000/#view=alignment&model=en-fr-transformer&text=The+black+cat+does+not+sleep.).
+# Mask a word, flatten the attention, remove a head, and compare the translations. `regard look RUN TEXT --mask WORD`
+# does the same on the command line.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 TREE = Path(__file__).resolve().parent.parent
-COURSE = TREE / "build" / "course"  # what `make course` wrote, if it was run
+COURSE = TREE / "build" / "course"  # what the lectures printed and drew; `make docs` runs them first
 cells = runpy.run_path(str(TREE / "course" / "render.py"))["cells"]
 
 project = html_title = "regard"
@@ -57,7 +57,7 @@ def example(name: str, code: str) -> str:
 
 
 def lecture(name: str, code: str) -> str:
-    """A page with the cells of a lecture, and their output where `make course` has run them as they are now."""
+    """A page with the cells of a lecture, and their output where they have been run as they are now."""
     written = COURSE / f"{Path(name).name}.json"
     shown = json.loads(written.read_text(encoding="utf-8")) if written.is_file() else []
     found = [(cell.text, cell.body) for cell in cells(code)]
@@ -68,7 +68,7 @@ def lecture(name: str, code: str) -> str:
         if fresh and not text:
             parts += output(shown[number])
         if number == 0 and not fresh:
-            parts.append("*This page was built without running the lecture: `make course docs` adds its output.*")
+            parts.append("*This page was built without running the lecture: `make docs` adds its output.*")
     return "\n\n".join(parts) + "\n"
 
 

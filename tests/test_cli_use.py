@@ -560,6 +560,22 @@ def test_models_and_corpora(tmp_path):
     assert re.search(r"heads = 8 +number of attention heads", said)
     assert "schedule = noam" in said
     assert "joint = True" in said  # as it is trained: one matrix for both languages needs one vocabulary
+    for setting, papers in {
+        "positions": ("relative: Shaw et al. 2018", "alibi: Press et al. 2022"),
+        "activation": ("swiglu: Shazeer 2020",),
+        "layer_norm": ("Zhang and Sennrich 2019",),
+        "key_heads": ("Ainslie et al. 2023",),
+    }.items():
+        (line,) = re.findall(rf"^  {setting} = .+", said, re.M)
+        assert all(paper in line for paper in papers)
+    for variant, settings in {
+        "relative": "model.positions=relative",
+        "alibi": "model.positions=alibi",
+        "rms": "model.layer_norm=rms",
+        "swiglu": "model.inner=170 model.activation=swiglu",
+        "grouped": "model.key_heads=2",
+    }.items():
+        assert re.search(rf"^  {variant} +{settings}$", said, re.M)
     said = run("models", "luong", folder=tmp_path).out
     assert "joint = False" in said
     assert "training makes them from the corpus, with at most data.vocabulary tokens" in said

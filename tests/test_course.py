@@ -3,6 +3,7 @@
 import re
 import runpy
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from regard.course import EXERCISES, check, digits, picture, updates
 from regard.errors import ConfigError
 from regard.models.registry import MODELS
+from regard.training.known import FOLDERS
 
 COURSE = Path(__file__).resolve().parent.parent / "course"
 LECTURES = sorted(COURSE.glob("[0-9]_*.py"))
@@ -42,6 +44,22 @@ def test_a_lecture_runs_and_is_rendered(lecture: Path, monkeypatch) -> None:
     assert page.count("<img src=") >= 1
     shown = re.findall(rf"^({number}\.\d): (?!right)", page, re.M) + re.findall(rf">({number}\.\d): (?!right)", page)
     assert set(shown) == {one for one in EXERCISES if one.startswith(number)}  # asked, and not solved in advance
+
+
+@pytest.mark.parametrize("lecture", LECTURES, ids=lambda path: path.stem)
+def test_a_lecture_ends_with_a_link_to_a_view_of_the_page(lecture: Path) -> None:
+    """Its address names what the page knows, and a model that `regard serve` shows."""
+    page = COURSE.parent / "regard" / "look" / "page"
+    names = re.findall(r"^  (\w+):", (page / "state.js").read_text(encoding="utf-8").partition("};")[0], re.M)
+    views = re.findall(r'{ id: "(\w+)"', (page / "views.js").read_text(encoding="utf-8"))
+    last = SCRIPT["cells"](lecture.read_text(encoding="utf-8"))[-1]
+    (address,) = map(urlsplit, re.findall(r"\[.+?\]\((http://.+?)\)", last.body))
+    assert last.text
+    assert (address.netloc, address.path) == ("127.0.0.1:5000", "/")
+    wanted = {name: value for name, (value,) in parse_qs(address.fragment).items()}
+    assert wanted.keys() <= set(names)
+    assert wanted["view"] in views
+    assert {wanted["model"], wanted.get("other", wanted["model"])} <= set(FOLDERS.values())
 
 
 LEARNED = {  # what a lecture prints of its model, and the least that its text relies on

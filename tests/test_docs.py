@@ -10,6 +10,7 @@ import pkgutil
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -148,6 +149,26 @@ def test_search_works_from_a_file_without_a_network(site: Path, chromium) -> Non
     page.locator("#search-results a", has_text="Your own parts").wait_for()
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     page.close()
+
+
+def test_make_docs_runs_the_lectures_that_have_changed(tmp_path) -> None:
+    """All at first, none whose output is there, and one that was changed since."""
+    shutil.copy(TREE / "Makefile", tmp_path)
+    shutil.copytree(TREE / "course", tmp_path / "course")
+    lectures = sorted(f"course/{path.name}" for path in (tmp_path / "course").glob("[0-9]_*.py"))
+    command = ["make", "--dry-run", "--assume-old=.venv/.installed", "docs"]
+
+    def rendered() -> list[str]:
+        said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        return sorted(re.findall(r"render\.py build/course (.+)", said))
+
+    assert rendered() == lectures
+    (tmp_path / "build" / "course").mkdir(parents=True)
+    for lecture in lectures:
+        (tmp_path / "build" / "course" / Path(lecture).name).with_suffix(".json").touch()
+    assert rendered() == []
+    os.utime(tmp_path / lectures[0], (2**32, 2**32))
+    assert rendered() == lectures[:1]
 
 
 def test_the_check_finds_what_is_wrong(tmp_path) -> None:

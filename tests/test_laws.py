@@ -77,11 +77,12 @@ CASES = every_case()
 # Choices that are made in different places are not crossed but in `make slow`. Luong's windows and scores: every score
 # has the global window, and "dot" has every window. Depth: luong-forward, britz-residual and -dense, and
 # lstmn-deep-two-layers are deep. Positions and norms: transformer-modern is "pre" and rotary. Other scores and
-# normalisers: two Transformers and bahdanau-general-sparsemax. One reading direction: luong-forward, britz-forward.
-# LSTMs: britz-residual and -reversed have them.
+# normalisers: two Transformers and bahdanau-general-sparsemax. RMSNorm, SwiGLU and shared keys: transformer-modern has
+# them. One reading direction: luong-forward, britz-forward. LSTMs: britz-residual and -reversed have them.
 CROSSED = {
     "luong-small", "luong-paper", "britz-deep", "britz-paper", "britz-lstm", "lstmn-shallow-two-layers",
     "transformer-pre", "transformer-rotary", "transformer-pre-rotary", "luong-cosine-entmax15",
+    "transformer-rms", "transformer-swiglu", "transformer-grouped",
     "lstmn-scaled-dot-entmax15", "luong-local-p-no-feed", "sutskever-forward",
 } | {
     f"luong-{window}-{score}"

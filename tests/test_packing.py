@@ -20,7 +20,19 @@ from regard.training.objectives import (
 )
 
 FOUND = MODELS["transformer"]
-PACKED = ("tiny", "pre", "rotary", "pre-rotary", "tied-target", "untied", "shallow-decoder", "modern")
+PACKED = (
+    "tiny",
+    "pre",
+    "rotary",
+    "pre-rotary",
+    "tied-target",
+    "untied",
+    "rms",
+    "swiglu",
+    "grouped",
+    "shallow-decoder",
+    "modern",
+)
 SIZES = {"source_vocabulary": 17, "target_vocabulary": 17, "width": 16, "layers": 1, "inner": 24, "dropout": 0.0}
 
 

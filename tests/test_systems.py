@@ -1,4 +1,5 @@
-"""Coverage, copying and monotonic attention: each is its paper's equations, learns, and shows what it adds."""
+"""Coverage, copying, monotonic attention, distances and shared keys: each is its paper's equations (those of the
+Transformer in test_models_papers.py), learns, and shows what it adds."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from regard.models.coverage import Coverage, CoverageConfig
 from regard.models.encdec import Sutskever, SutskeverConfig
 from regard.models.monotonic import Monotonic, MonotonicConfig
 from regard.models.pointer import Pointer, PointerConfig
+from regard.models.transformer import VARIANTS, Transformer
 from regard.symbols import END, PAD, START, UNKNOWN
 from regard.training.experiment import resolve
 from regard.training.objectives import coverage_loss
@@ -248,6 +250,41 @@ def test_look_shows_where_attention_stopped():
     assert trace.to_terminal(colour=False).endswith(line)
 
 
+# --- variants of the Transformer --------------------------------------------------------------------------------------
+
+
+def transformer(variant: str) -> Transformer:
+    torch.manual_seed(5)
+    sizes = {"source_vocabulary": 13, "target_vocabulary": 13, "width": 8, "inner": 10}
+    return spread(Transformer(replace(VARIANTS[variant], **sizes)))
+
+
+@pytest.mark.parametrize("positions", ["relative", "alibi"])
+def test_look_shows_the_weight_by_distance(positions: str):
+    """The mean over layers, heads and words; nothing lies after a word in the decoder, nor beyond three words."""
+    trace = looked(transformer(positions))
+    encoder, decoder = (
+        np.mean([trace.attention[f"{stack}.{k}.self_attention.attention"].weights.mean(0) for k in range(2)], axis=0)
+        for stack in ("encoder", "decoder")
+    )
+    across = ", ".join(f"{d:+d} {np.mean([encoder[i, i + d] for i in range(max(0, -d), min(4, 4 - d))]):.2f}"
+                       for d in range(-3, 4))  # fmt: skip
+    back = ", ".join(f"{d:+d} {np.mean([decoder[i, i + d] for i in range(-d, 3)]):.2f}" for d in range(-2, 1))
+    said = trace.to_terminal(colour=False)
+    assert said.endswith(
+        f"\nweight by distance in the encoder ({positions}): {across}\n"
+        f"weight by distance in the decoder ({positions}): {back}\n"
+    )
+
+
+def test_look_shows_which_heads_share_keys():
+    trace = looked(transformer("grouped"))
+    assert trace.to_terminal(colour=False).endswith("\nheads that share keys: 0 1, 2 3\n")
+    for count in (0, 4, 7, -1, True, "two"):  # of a file; four heads have one each
+        assert "share" not in replace(trace, model={"key_heads": count}).to_terminal(colour=False)
+    assert "share" not in looked(transformer("rms")).to_terminal(colour=False)
+
+
 # --- built-in corpora ------------------------------------------------------------------------------------------------
 
 
@@ -276,30 +313,36 @@ def test_questions_have_the_last_place_of_the_person():
         assert one.source.split(" ")[place:].count(person) == 1  # in the question
 
 
-@pytest.mark.slow
-def test_the_tiny_pointer_learns_to_answer_questions(tmp_path):
-    """It must compare the person of the question with those of the story, which it cannot with small first weights."""
-    settings = [
-        "data.size=6000",
-        "data.held_out=200",
-        "data.subwords=word",
-        "train.batch_tokens=1024",
-        "train.steps=200",
-    ]
-    begin(resolve(gather(None, "pointer", "tiny", settings, corpus="questions")), tmp_path / "run")
-    stories = find_builtin("questions").generate(100, 78, 3, 12)
-    found = regard.load(tmp_path / "run").translate([one.source for one in stories], beam=1, split=False)
-    assert sum(each.text == one.target for each, one in zip(found, stories, strict=True)) > 90
+WORDS = "data.subwords=word"
+LEARNED = {  # model, corpus, longest sentence, updates, how many of 100 new sentences must be right, settings
+    "names": ("pointer", "names", 12, 200, 90, ["data.vocabulary=400"]),
+    "summaries": ("pointer", "summaries", 12, 150, 90, [WORDS]),
+    # It must compare the person of the question with those of the story, which it cannot with small first weights.
+    "questions": ("pointer", "questions", 12, 200, 90, [WORDS]),
+    "britz": ("britz", "phrasebook", 6, 250, 40, [WORDS]),
+    "coverage": ("coverage", "phrasebook", 6, 400, 40, [WORDS, "train.coverage=0.1"]),
+    "monotonic": ("monotonic", "copy", 8, 400, 90, [WORDS]),
+    "relative": ("transformer", "phrasebook", 6, 250, 30, [WORDS, "model.positions=relative"]),
+    "alibi": ("transformer", "phrasebook", 6, 400, 50, [WORDS, "model.positions=alibi"]),
+    "modern": (
+        "transformer", "phrasebook", 6, 400, 40,
+        [WORDS, "model.norm=pre", "model.layer_norm=rms", "model.positions=rotary", "model.activation=swiglu",
+         "model.inner=170", "model.key_heads=2"],
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.slow
-def test_the_tiny_britz_learns_the_phrasebook(tmp_path):
-    settings = ["data.size=6000", "data.held_out=200", "data.max_words=6", "data.subwords=word"]
-    settings += ["train.batch_tokens=1024", "train.steps=250"]
-    begin(resolve(gather(None, "britz", "tiny", settings, corpus="phrasebook")), tmp_path / "run")
-    phrases = find_builtin("phrasebook").generate(100, 78, 3, 6)
-    found = regard.load(tmp_path / "run").translate([one.source for one in phrases], beam=1, split=False)
-    assert sum(each.text == one.target for each, one in zip(found, phrases, strict=True)) > 40
+@pytest.mark.parametrize("system", LEARNED)
+def test_a_tiny_system_learns_its_corpus(system: str, tmp_path):
+    """In about a minute on one core; sentences that are not in the corpus are translated greedily."""
+    model, corpus, longest, updates, least, settings = LEARNED[system]
+    settings = [f"data.max_words={longest}", f"train.steps={updates}", "train.batch_tokens=1024", *settings]
+    settings += ["data.size=6000", "data.held_out=200"]
+    begin(resolve(gather(None, model, "tiny", settings, corpus=corpus)), tmp_path / "run")
+    new = find_builtin(corpus).generate(100, 78, 3, longest)
+    found = regard.load(tmp_path / "run").translate([one.source for one in new], beam=1, split=False)
+    assert sum(each.text == one.target for each, one in zip(found, new, strict=True)) > least
 
 
 def test_summaries_say_what_each_does_with_what_is_theirs():

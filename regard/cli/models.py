@@ -62,7 +62,7 @@ def list_models() -> None:
 
 
 def describe_model(name: str, preset: str) -> None:
-    """The settings of a model at the size of a preset."""
+    """The settings of a model at the size of a preset, and its named variants."""
     from regard.config import describe
     from regard.models.registry import MODELS, entry, installed
     from regard.training.experiment import resolve
@@ -79,6 +79,12 @@ def describe_model(name: str, preset: str) -> None:
         for key, value, meaning in describe(config):
             put(f"  {key + ' = ' + str(value):<34} {meaning}")
         put("")
+    plain = {key: value for key, value, _ in describe(found.presets.get("tiny", found.config))}
+    if found.variants:
+        put("[variants] of the preset tiny, and the settings that make them")
+    for variant, config in found.variants.items():
+        changed = (f"model.{key}={value}" for key, value, _ in describe(config) if value != plain[key])
+        put(f"  {variant:<34} {' '.join(changed)}")
 
 
 def list_shipped() -> None:

@@ -66,6 +66,8 @@ def assemble(
         if name in cross and not weights_alone:
             steps += _steps(name, seen, len(target.tokens))
     described = {"kind": type(model).__name__.lower(), "layers": len(cross), **(about or {})}
+    if looking is not None and looking.key_heads:
+        described["key_heads"] = looking.key_heads
     return Trace(source, target, attention, described, tuple(steps), beam, tuple(changes), image, tuple(notes))
 
 

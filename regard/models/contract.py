@@ -114,12 +114,14 @@ class Looking(NamedTuple):
 
     `query` is "previous" where the query is the state before the step, which has not read y_{t-1}, and "current" where
     it has. `shift` is 0 where row t aligns the word written (y_t), as in all models here, and 1 where it aligns the
-    word read (y_{t-1}). `cross` are the dotted names of the attention modules that look at the source.
+    word read (y_{t-1}). `cross` are the dotted names of the attention modules that look at the source. Their heads
+    share the keys and values of `key_heads`; 0 is one for each head.
     """
 
     query: str
     shift: int
     cross: tuple[str, ...]
+    key_heads: int = 0
 
 
 def take(state: AnyState, rows: Tensor) -> AnyState:

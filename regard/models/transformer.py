@@ -77,7 +77,11 @@ class TransformerConfig:
         1.0,
         "scale of the initial values, attention outputs and feed-forward nets; a post-norm stack starts sooner at 0.5",
     )
-    positions: str = setting("sinusoid", "position encoding", ("sinusoid", "learned", "rotary", "relative", "alibi"))
+    positions: str = setting(
+        "sinusoid",
+        "position encoding; rotary: Su et al. 2021, relative: Shaw et al. 2018, alibi: Press et al. 2022",
+        ("sinusoid", "learned", "rotary", "relative", "alibi"),
+    )
     longest: int = setting(1024, "number of learned positions")
     clip: int = setting(16, "maximum distance of relative positions (k)")
     tied: str = setting(
@@ -90,12 +94,16 @@ class TransformerConfig:
         "self-attention in the decoder, or an SSRU, a recurrence with one state",
         ("attention", "ssru"),
     )
-    activation: str = setting("relu", "activation of the feed-forward nets", tuple(FEED_FORWARDS))
+    activation: str = setting("relu", "activation of the feed-forward nets; swiglu: Shazeer 2020", tuple(FEED_FORWARDS))
     bias: bool = setting(False, "use biases in attention and in the output layer")
     key_heads: int = setting(
-        0, "number of key and value heads in the decoder, each shared by several heads; 0 = one per head"
+        0,
+        "number of key and value heads in the decoder, each shared by several heads (Ainslie et al. 2023); "
+        "0 = one per head",
     )
-    layer_norm: str = setting("layer", "layer norm, or RMSNorm, which leaves out the mean", tuple(NORMS))
+    layer_norm: str = setting(
+        "layer", "layer norm, or RMSNorm, which leaves out the mean (Zhang and Sennrich 2019)", tuple(NORMS)
+    )
 
 
 class TransformerState(NamedTuple):
@@ -112,7 +120,8 @@ class Transformer(EncoderDecoder):
         check(config)
         self.config = config
         depth = config.decoder_layers or config.layers
-        self.looking = Looking("current", 0, tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth)))
+        cross = tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth))
+        self.looking = Looking("current", 0, cross, config.key_heads)
         self.embed = nn.Embedding(config.source_vocabulary, config.width)
         self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
         self.place = PLACES[config.positions](config)
@@ -274,6 +283,9 @@ VARIANTS = {
     "pre-rotary": replace(PRESETS["tiny"], norm="pre", positions="rotary"),
     "relative": replace(PRESETS["tiny"], positions="relative"),
     "alibi": replace(PRESETS["tiny"], positions="alibi"),
+    "rms": replace(PRESETS["tiny"], layer_norm="rms"),
+    "swiglu": replace(PRESETS["tiny"], activation="swiglu", inner=170),  # keeps the number of weights
+    "grouped": replace(PRESETS["tiny"], key_heads=2),
     # What most models of today are made of: the inner size keeps the number of weights.
     "modern": replace(
         PRESETS["tiny"], norm="pre", layer_norm="rms", positions="rotary", activation="swiglu", inner=170, key_heads=2

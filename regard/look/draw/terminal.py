@@ -10,10 +10,12 @@ from regard.look.palette import paint
 from regard.look.palette import palette as find_palette
 from regard.look.table import Label, Show, arrange, right_to_left
 from regard.look.text import columns, label, wrap
-from regard.look.trace_data import Contents
+from regard.look.tokens import is_whole
+from regard.look.trace_data import Array, Contents
 
 SHADES = " .:-=+*#%@"  # from 0 to 1, for terminals without colour
 _LONGEST = 14
+_NEAR = 3  # tokens to either side whose mean weight is printed
 NOWHERE = 0.5  # a row with less weight in all has most likely reached the end without stopping
 
 
@@ -109,8 +111,9 @@ def _legend(hues: tuple[str, ...] | None, most: str) -> str:
 
 
 def _remarks(trace: Contents) -> list[str]:
-    """What a model adds to its attention over the source: the coverage of the source words, where monotonic attention
-    stopped, and how likely each target word was copied. Most models add nothing."""
+    """What a model adds to its attention: the coverage of the source words, where monotonic attention stopped, how
+    likely each target word was copied, weights by distance where scores read it, and heads that share keys. Most models
+    add nothing."""
     lines = []
     for seen in (one for one in trace.attention.values() if one.kind == "cross"):
         if seen.score == "covered":
@@ -125,4 +128,21 @@ def _remarks(trace: Contents) -> list[str]:
         if copied:
             tokens = ((trace.target.tokens[t], share) for t, share in copied.items())
             lines.append("copied: " + ", ".join(f"{token.text} {share:.2f}" for token, share in tokens))
+    for kind in ("encoder", "decoder"):
+        near = [one for one in trace.attention.values() if one.kind == kind and one.score in ("relative", "alibi")]
+        if near:
+            means = _by_distance(np.mean([one.weights.mean(0) for one in near], axis=0))
+            lines.append(f"weight by distance in the {kind} ({near[0].score}): {means}")
+    heads = max((one.heads for one in trace.attention.values() if one.kind == "cross"), default=0)
+    shared = trace.model.get("key_heads", 0)
+    if is_whole(shared) and 0 < shared < heads:  # a trace may come from a file
+        groups = np.array_split(np.arange(heads), shared)  # neighbours share, as in `MultiHead`
+        lines.append("heads that share keys: " + ", ".join(" ".join(map(str, group)) for group in groups))
     return lines
+
+
+def _by_distance(weights: Array) -> str:
+    """The mean weight [T, T] of a token at each distance from the token that attends; -1 is the one before it. Tokens
+    after it are left out where they are hidden."""
+    diagonals = {at: weights.diagonal(at) for at in range(-_NEAR, _NEAR + 1)}
+    return ", ".join(f"{at:+d} {values.mean():.2f}" for at, values in diagonals.items() if values.any())
