@@ -503,8 +503,10 @@ def notices(run, measures):
     return [event for event in events if isinstance(event, Noticed)]
 
 
-def test_a_model_that_ignores_its_source_is_noticed_once(tmp_path):
+def test_a_model_that_ignores_its_source_is_noticed_once(tmp_path, monkeypatch):
     same, other = (3.5, 3.505), (3.5, 4.5)
+    assert notices(tmp_path / "early", [same] * 5) == []
+    monkeypatch.setattr("regard.training.cursor.EARLY", 0)
     assert notices(tmp_path / "a", [same, same, other, same, same]) == []
     (found,) = notices(tmp_path / "b", [other, same, same, same, same])
     assert found.step == 1 + BLIND

@@ -7,6 +7,7 @@ from typing import NamedTuple
 NOISE = 1.0  # of BLEU, in percent
 LOWER_IS_BETTER = {"loss"}
 BLIND, NEAR = 3, 0.02  # validations in a row, nats per token: less than that is no difference
+EARLY = 100  # updates before which no model is expected to read its source
 
 
 class Verdict(NamedTuple):
@@ -72,5 +73,5 @@ class Cursor:
     def ignores_source(self, metrics: dict[str, float]) -> bool:
         """Whether the model has just been found to ignore its source, as a Transformer that started badly does."""
         loss, shuffled = metrics.get("loss", math.nan), metrics.get("shuffled_loss", math.nan)
-        self.blind = self.blind + 1 if shuffled - loss < NEAR else 0
+        self.blind = self.blind + 1 if self.step >= EARLY and shuffled - loss < NEAR else 0
         return self.blind == BLIND
