@@ -93,6 +93,8 @@ def test_a_name_that_is_no_model_is_one_sentence(installed: Path):
         RunError, match=r"no run folder en-de and no model of that name\. Known: en-fr, .*, fr-en; others"
     ):
         known.find_run("en-de")
+    with pytest.raises(RunError, match="Did you mean 'en-fr/bahdanau'"):
+        known.find_run("bahdanau")
     with pytest.raises(RunError, match="There is no run folder runs/mine"):
         regard.load("runs/mine")
 

@@ -49,7 +49,8 @@ def find_run(run: str | Path) -> Path:
     near = near_run(path)
     if near:
         raise RunError(f"There is no run folder {name}.{near}")
-    close = difflib.get_close_matches(name, FOLDERS, n=1, cutoff=0.75)
+    close = [one for one in FOLDERS if one.endswith(f"/{name}")]  # en-fr/bahdanau
+    close = close or difflib.get_close_matches(name, FOLDERS, n=1, cutoff=0.75)
     if close or _DIRECTION.fullmatch(name):
         hint = f" Did you mean '{close[0]}'?" if close else ""
         raise RunError(
