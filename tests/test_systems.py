@@ -325,7 +325,7 @@ LEARNED = {  # model, corpus, longest sentence, updates, how many of 100 new sen
     "relative": ("transformer", "phrasebook", 6, 250, 30, [WORDS, "model.positions=relative"]),
     "alibi": ("transformer", "phrasebook", 6, 400, 50, [WORDS, "model.positions=alibi"]),
     "modern": (
-        "transformer", "phrasebook", 6, 400, 40,
+        "transformer", "phrasebook", 6, 400, 50,
         [WORDS, "model.norm=pre", "model.layer_norm=rms", "model.positions=rotary", "model.activation=swiglu",
          "model.inner=170", "model.key_heads=2"],
     ),
