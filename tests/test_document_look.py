@@ -153,11 +153,11 @@ def test_the_style_is_the_one_that_is_allowed():
 
 
 def test_a_terminal_shows_the_words_in_lines_that_fit():
-    plain = trace().to_terminal(colour=False)
+    plain = trace().to_terminal(width=80, colour=False)
     assert plain.startswith("good 0.800  bad 0.200\n")
     assert " 75  " in plain
     assert "**!**" in plain
-    assert plain.endswith("**word** has at least half of the\nlargest, *word* a quarter.\n")
+    assert plain.endswith("**word** has at least half of the largest, *word* a quarter.\n")
     coloured = trace().to_terminal(width=40, colour=True)
     assert coloured.split("\n\n")[2].startswith("The number beside a sentence")
     shown, expected = (one.split("\n\n")[1] for one in (coloured, plain))
