@@ -183,21 +183,11 @@ def find_marks(text: str) -> list[Mark]:
     while found := _TOKEN.search(text, at):
         kind, raw, start, at = found.lastgroup, found[0], found.start(), found.end()
         count += kind in ("open", "image", "close", "marks")
-        if kind == "escaped":
-            marks.append(Mark(start, at, "escape"))
-        elif kind in ("auto", "bare", "note"):
-            marks.append(Mark(start, at, "word"))
-        elif kind == "code":
-            closing = ticks.get(len(raw), [])
-            next_one = bisect_left(closing, at)
-            if next_one < len(closing):
-                at = closing[next_one] + len(raw)
-                marks.append(Mark(start, at, "word"))
-        elif kind == "tag":
-            end = html.tag_end(text[start : start + LONGEST_TAG])
-            if end is not None:
-                at = start + end
-                marks.append(Mark(start, at, "tag"))
+        if kind in ("escaped", "auto", "bare", "note", "code", "tag"):
+            whole = _whole(text, found, ticks)
+            if whole is not None:
+                marks.append(whole)
+                at = whole.end
         elif count > MOST_MARKS:
             continue
         elif kind in ("open", "image"):
@@ -228,6 +218,19 @@ def find_marks(text: str) -> list[Mark]:
             elif opens:
                 stack.append((raw, start))
     return marks
+
+
+def _whole(text: str, found: re.Match[str], ticks: dict[int, list[int]]) -> Mark | None:
+    """The mark of a token that needs no partner, such as code or an HTML tag; None where it is words after all."""
+    start, end = found.span()
+    if found.lastgroup == "code":  # up to the next run of as many backticks
+        closing = ticks.get(end - start, [])
+        following = bisect_left(closing, end)
+        return Mark(start, closing[following] + end - start, "word") if following < len(closing) else None
+    if found.lastgroup == "tag":
+        size = html.tag_end(text[start : start + LONGEST_TAG])
+        return None if size is None else Mark(start, start + size, "tag")
+    return Mark(start, end, "escape" if found.lastgroup == "escaped" else "word")
 
 
 def escape(text: str) -> str:
