@@ -10,13 +10,13 @@ import torch
 from decode_models import Breaking, Endless, Table, Tiny, batch, sentences, teacher_forced
 from torch import Tensor
 
-from regard.decode.beam import SearchStep, beam_search
+from regard.decode.beam import SearchStep, advance, beam_search, begin
 from regard.decode.greedy import follow
 from regard.decode.hypothesis import Hypothesis, length_penalty
 from regard.decode.rules import best
 from regard.decode.search import decode, longest, search
 from regard.decode.settings import DecodeConfig, change_settings
-from regard.decode.steps import Demands
+from regard.decode.steps import NOTHING, Demands
 from regard.errors import ConfigError, DataError
 from regard.symbols import END, PAD, START, UNKNOWN
 
@@ -64,6 +64,17 @@ def test_equals_a_plain_search_of_one_sentence_at_a_time(beam: int, alpha: float
         expected = plain_beam_search(model, sentence, 7, config)
         assert [hypothesis.ids for hypothesis in ended] == [ids for ids, _ in expected]
         assert [hypothesis.score for hypothesis in ended] == pytest.approx([score for _, score in expected], abs=1e-5)
+
+
+def test_finished_hypotheses_are_ranked_by_the_penalty_of_their_length() -> None:
+    config = DecodeConfig(beam=3, length_penalty=1.5)
+    beam, draw = begin(torch.tensor([9, 9]), 9, torch.device("cpu"), config, NOTHING), torch.Generator().manual_seed(1)
+    for _ in range(4):
+        beam, _ = advance(beam, torch.randn(beam.total.numel(), 6, generator=draw), config, None)
+    found = beam.finished
+    ended = found.score > -torch.inf
+    assert len(found.length[ended].unique()) > 1
+    assert torch.equal(found.score[ended], (found.total / length_penalty(found.length.double(), 1.5))[ended])
 
 
 @pytest.mark.parametrize("seed", range(4))
