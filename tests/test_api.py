@@ -366,6 +366,11 @@ def test_a_trace_says_what_it_is_in_a_line():
     assert repr(trace) == "Trace('a b' -> 'c'; weights of attention [1, 1, 2])"
 
 
+def test_nothing_is_no_run():
+    with pytest.raises(ConfigError, match="A run is a folder, or the name of a model such as en-fr; got None"):
+        regard.load(None)
+
+
 def test_what_is_loaded_says_what_it_is_in_a_line(translator):
     weights = sum(part.numel() for part in translator.model.parameters())
     kind = translator.experiment.name

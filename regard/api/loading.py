@@ -44,6 +44,8 @@ def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None
     Où est la gare ?
     """
     check_known("engine", engine, ENGINES)
+    if not isinstance(run, str | Path | Sequence):
+        raise ConfigError(f"A run is a folder, or the name of a model such as en-fr; got {run!r}.")
     if not isinstance(run, str | Path):
         if engine != "regard" and len(run) > 1:
             raise ConfigError(f"An ensemble is searched by regard itself; the engine {engine} runs one model.")

@@ -12,6 +12,7 @@ counted for each module, so that row t is target position t in a forward pass an
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -365,8 +366,8 @@ def _rows(weights: Tensor, t: int, first: int) -> Tensor:
 
 
 def _check_slot(position: int, size: int) -> None:
-    if not 0 <= position < size:
-        raise ConfigError(f"There is no source position {position}: this sentence has {numbered('position', size)}.")
+    if not isinstance(position, Integral) or not 0 <= position < size:
+        raise ConfigError(f"There is no source position {position!r}: this sentence has {numbered('position', size)}.")
 
 
 def _check_row(t: int) -> None:
