@@ -228,6 +228,11 @@ def test_ensembles(runs, translator, tmp_path):
     refused("translate", runs / "one", "--with", runs / "letters", folder=tmp_path, says=says)
 
 
+def test_a_sentence_with_an_equals_sign_is_no_setting(runs, tmp_path):
+    assert run("translate", runs / "one", "x=3 is a number.", folder=tmp_path).out.count("\n") == 1
+    refused("translate", runs / "one", "x=3", folder=tmp_path, says="section.key=value")
+
+
 def test_wrong_runs_and_files(runs, corpus, tmp_path):
     missing = tmp_path / "missing"
     refused("translate", missing, folder=tmp_path, says=f"There is no run folder {missing}")
@@ -659,7 +664,7 @@ def test_an_argument_is_a_file_a_setting_or_a_sentence(runs, translator, tmp_pat
         runs / "one",
         "train.steps=5",
         folder=tmp_path,
-        says="Settings here are decode.key=value; leave train.steps out",
+        says="Settings here are decode.key=value or data.key=value; leave train.steps out",
     )
 
 

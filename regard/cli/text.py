@@ -163,7 +163,8 @@ def sections_of(settings: Iterable[str], *also: str) -> dict[str, dict[str, Any]
     tables = override({}, *settings)
     for section in tables.keys() - set(known):
         first = next(iter(tables[section]))
-        raise ConfigError(f"Settings here are decode.key=value; leave {section}.{first} out.")
+        takes = " or ".join(f"{one}.key=value" for one in known)
+        raise ConfigError(f"Settings here are {takes}; leave {section}.{first} out.")
     return {section: dict(tables.get(section, {})) for section in known}
 
 
