@@ -12,6 +12,7 @@ import pytest
 import small
 import torch
 
+from regard.api.training import gather
 from regard.data.batching import Batch, pack
 from regard.data.text_corpus import TextBatch
 from regard.decode.rules import FEW, best
@@ -27,6 +28,7 @@ from regard.models.registry import MODELS, build
 from regard.training.captioning import CaptionBatch
 from regard.training.distributed import Ranks
 from regard.training.events import Skipped, Stepped, Validated
+from regard.training.experiment import resolve
 from regard.training.loop import pinned, seed_everything
 from regard.training.objectives import (
     consistent_likelihood,
@@ -35,6 +37,7 @@ from regard.training.objectives import (
     packed_likelihood,
 )
 from regard.training.settings import TrainConfig
+from regard.training.start import train
 from regard.training.task import Loss, Task
 from regard.training.update import Late, MicroBatch, Update, arithmetic
 
@@ -420,6 +423,23 @@ def test_a_run_reports_every_update_in_order_and_learns(settings, tmp_path):
     assert steps[-1].loss < steps[0].loss
     assert not [event for event in events if isinstance(event, Skipped)]
     assert all(math.isfinite(event.metrics["loss"]) for event in events if isinstance(event, Validated))
+
+
+@pytest.mark.parametrize(
+    ("name", "bound"), [("lstm-lm", ()), ("lstmn-lm", ("model.span=5",)), ("attentive-lm", ("model.window=5",)),
+                        ("transformer-lm", ("model.window=5",))],
+)  # fmt: skip
+def test_the_states_of_streams_are_carried_by_captured_updates(name, bound, tmp_path):
+    settings = ["data.size=40", "data.held_out=4", "data.subwords=word", "data.context=7", "data.streams=3", *bound]
+    found = {}
+    for capture in ("false", "true"):
+        more = ["model.dropout=0", "train.device=cuda", "train.epochs=3", "train.precision=float32"]
+        experiment = resolve(gather(None, name, "tiny", [*settings, *more, f"train.capture={capture}"], corpus="tales"))
+        events = []
+        train(experiment, tmp_path / capture, events.append)
+        found[capture] = [event.loss for event in events if isinstance(event, Stepped)]
+    assert len(found["true"]) > 60
+    assert found["true"][:40] == pytest.approx(found["false"][:40], rel=1e-3)
 
 
 @pytest.mark.parametrize("width", [7, 8, 620])

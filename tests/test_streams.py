@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from test_train_resume import Killed, state_of
+from torch.testing import assert_close
 from weights_of import spread
 
 from regard.api.language_model import Writer
@@ -20,8 +21,11 @@ from regard.data.text_corpus import TextDataConfig, TextEncoding, TextRows, Text
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.evaluate.language import text_loss
-from regard.models import lstm_lm
+from regard.models import attentive_lm, lstm_lm, lstmn, transformer_lm
+from regard.models.attentive_lm import AttentiveLanguageModel
 from regard.models.lstm_lm import LSTMLanguageModel
+from regard.models.lstmn import LSTMNLanguageModel
+from regard.models.transformer_lm import TransformerLanguageModel
 from regard.symbols import PAD, START
 from regard.training.events import Resumed, Stepped
 from regard.training.experiment import resolve
@@ -46,10 +50,19 @@ def test_more_streams_than_the_text_has_tokens_for_are_refused(tmp_path: Path):
         prepare(TextEncoding(replace(CONFIG, streams=300)), tmp_path)
 
 
-def make(data: Data, **settings: Any) -> LSTMLanguageModel:
+RECURRENT: dict[str, tuple[Any, Any]] = {
+    "lstm": (LSTMLanguageModel, lstm_lm.PRESETS["tiny"]),
+    "lstmn": (LSTMNLanguageModel, replace(lstmn.LANGUAGE_PRESETS["tiny"], span=5)),
+    "lstmn, more than a row": (LSTMNLanguageModel, replace(lstmn.LANGUAGE_PRESETS["tiny"], span=11)),
+    "attentive": (AttentiveLanguageModel, replace(attentive_lm.PRESETS["tiny"], window=5)),
+    "attentive, more than a row": (AttentiveLanguageModel, replace(attentive_lm.PRESETS["tiny"], window=11)),
+}
+
+
+def make(data: Data, name: str = "lstm", **settings: Any) -> Any:
     torch.manual_seed(1)
-    config = replace(lstm_lm.PRESETS["tiny"], width=6, embedding=5, layers=2, **data.encoding.sizes(), **settings)
-    return spread(LSTMLanguageModel(config))
+    model, config = RECURRENT[name]
+    return spread(model(replace(config, width=6, embedding=5, layers=2, **data.encoding.sizes(), **settings)))
 
 
 def task_of(data: Data, folder: Path) -> Language:
@@ -71,8 +84,9 @@ def test_every_token_is_predicted_once_from_the_one_before_it(size: int, streams
     assert sum(int(batch.lengths.sum()) for batch in batches) == text.tokens == size
 
 
-def test_the_carried_loss_is_that_of_one_long_pass(data: Data, tmp_path: Path):
-    model, task = make(data).eval(), task_of(data, tmp_path)
+@pytest.mark.parametrize("name", RECURRENT)
+def test_the_carried_loss_is_that_of_one_long_pass(name: str, data: Data, tmp_path: Path):
+    model, task = make(data, name).eval(), task_of(data, tmp_path)
     text: TextStreams = data.train
     for _ in range(2):  # the second epoch begins with fresh states again
         losses = [task.loss(model, task.load(numbers.tolist(), 0)).total for numbers in task.plan(0)]
@@ -83,6 +97,27 @@ def test_the_carried_loss_is_that_of_one_long_pass(data: Data, tmp_path: Path):
     assert not any(part.requires_grad for part in leaves(task.carried))
     fresh = sum(float(likelihood(model, task.load(numbers.tolist(), 0).target)[1]) for numbers in task.plan(0))
     assert fresh != pytest.approx(expected, rel=1e-4)  # the state says something
+
+
+@torch.no_grad()
+def test_a_transformer_reads_the_last_words_again(data: Data, tmp_path: Path):
+    torch.manual_seed(1)
+    sizes = {"width": 12, "heads": 3, "inner": 7, **data.encoding.sizes()}
+    model = spread(TransformerLanguageModel(replace(transformer_lm.PRESETS["tiny"], window=9, **sizes))).eval()
+    state, text = model.stream(2), torch.randint(3, 20, (2, 28))
+    for row in range(0, 28, 7):
+        units, state = model.read(text[:, row : row + 7], state)
+        assert torch.equal(state[:, max(0, 9 - row - 7) :], text[:, max(0, row - 2) : row + 7])
+        free = max(0, 9 - row)  # before a text there is padding, which nothing attends to
+        moved = torch.cat([torch.full((2, free), 5), text[:, max(0, row - 9) : row + 7]], dim=1)
+        visible = (torch.arange(16) >= free).expand(2, 16)[:, None, None]
+        assert_close(units, model.attend_all(moved, visible)[:, 9:])
+        if not free:
+            assert_close(units, model.attend_all(moved)[:, 9:])
+    task = task_of(data, tmp_path)
+    losses = [float(task.loss(model, task.load(numbers.tolist(), 0)).total) for numbers in task.plan(0)]
+    assert losses == [float(task.loss(model, task.load(numbers.tolist(), 0)).total) for numbers in task.plan(1)]
+    assert all(torch.isfinite(torch.tensor(losses)))
 
 
 def test_perplexity_reads_a_text_from_its_beginning_to_its_end(data: Data):
@@ -99,25 +134,34 @@ def test_perplexity_reads_a_text_from_its_beginning_to_its_end(data: Data):
     assert nll_3 == pytest.approx(nll, rel=1e-6)
 
 
-def test_after_an_update_that_was_left_out_states_are_zero(data: Data, tmp_path: Path):
-    model, task = make(data).eval(), task_of(data, tmp_path)
+@pytest.mark.parametrize("name", RECURRENT)
+def test_after_an_update_that_was_left_out_states_are_zero(name: str, data: Data, tmp_path: Path):
+    model, task = make(data, name).eval(), task_of(data, tmp_path)
     task.loss(model, task.load([0, 1, 2], 0))
     task.carry(torch.zeros(0), torch.tensor(True))
     assert all(part.abs().max() > 0 for part in leaves(task.carried))
     for part in leaves(task.carried):
-        part.fill_(float("nan"))
+        part.fill_(float("nan") if part.is_floating_point() else 9)
     task.carry(torch.zeros(0), torch.tensor(False))
     assert all(part.abs().max() == 0 for part in leaves(task.carried))
 
 
 SETTINGS = (
     "data.size=40", "data.held_out=4", "data.subwords=word", "data.context=7", "data.streams=3", "model.width=6",
-    "model.embedding=5", "model.layers=2", "model.dropout=0.2", "train.epochs=2", "train.save_every=5",
-    "train.device=cpu",
+    "model.layers=2", "model.dropout=0.2", "train.epochs=2", "train.save_every=5", "train.device=cpu",
 )  # fmt: skip
+EACH = {
+    "lstm-lm": ["model.embedding=5"],
+    "lstmn-lm": ["model.embedding=5", "model.span=5"],
+    "attentive-lm": ["model.embedding=5", "model.window=5"],
+    "transformer-lm": ["model.heads=2", "model.inner=7", "model.window=5"],
+}
 
 
-def test_a_run_that_was_broken_off_ends_with_the_same_bits(tmp_path: Path):
+@pytest.mark.parametrize("model", ["lstm-lm", "lstmn-lm", "attentive-lm", "transformer-lm"])
+def test_a_run_that_was_broken_off_ends_with_the_same_bits(model: str, tmp_path: Path):
+    settings = [*SETTINGS, *EACH[model]]
+
     def train(run: Path, stop: int | None = None) -> list[int]:
         seen: list[int] = []
 
@@ -127,7 +171,7 @@ def test_a_run_that_was_broken_off_ends_with_the_same_bits(tmp_path: Path):
             if isinstance(event, Stepped) and event.step == stop:
                 raise Killed
 
-        begin(resolve(gather(None, "lstm-lm", "tiny", [*SETTINGS], corpus="tales")), run, observe)
+        begin(resolve(gather(None, model, "tiny", settings, corpus="tales")), run, observe)
         return seen
 
     train(tmp_path / "whole")
@@ -143,8 +187,11 @@ def test_what_cannot_be_carried_is_refused(data: Data, tmp_path: Path):
     with pytest.raises(ConfigError, match=r"data\.streams needs data\.context"):
         TextDataConfig(corpus="tales", streams=3)
     settings = ["data.size=40", "data.subwords=word", "data.context=7", "data.streams=3"]
-    with pytest.raises(ConfigError, match="AttentiveLanguageModel has none"):
-        begin(resolve(gather(None, "attentive-lm", "tiny", settings, corpus="tales")), tmp_path / "run")
+    for model, bound in {"attentive-lm": "window", "lstmn-lm": "span", "transformer-lm": "window"}.items():
+        with pytest.raises(
+            ConfigError, match=rf"grows without a bound; set model\.{bound}, for example to data.context"
+        ):
+            begin(resolve(gather(None, model, "tiny", settings, corpus="tales")), tmp_path / "run")
     ranks: Any = SimpleNamespace(world=2, device=CPU)
     with pytest.raises(ConfigError, match="trained by one process; start it without torchrun, or with --workers 1"):
         Loop(task_of(data, tmp_path), make(data), ranks)

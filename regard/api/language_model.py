@@ -50,7 +50,7 @@ class Writer(Trained):
         """
         rows: TextRows | TextStreams = self._rows(lines)
         if self.experiment.data.streams:  # the text is read from its beginning to its end with one state
-            rows = TextStreams(rows.values, 1, _READ_TOKENS)
+            rows = TextStreams(rows.values, 1, self.experiment.data.context)
         nll, tokens = text_loss(self.model, rows, self.device, progress=progress)
         return perplexity(nll, tokens), tokens
 

@@ -94,7 +94,7 @@ class StreamBatch(NamedTuple):
     words: Tensor  # [B, T], the word before each of the target: START at the beginning of a stream
     target: Tensor  # [B, T], then PAD where a stream has ended
     lengths: Tensor  # [B]
-    fresh: Tensor  # [B, 1], True where the stream begins
+    fresh: Tensor  # [B], True where the stream begins
 
 
 class TextStreams:
@@ -125,7 +125,7 @@ class TextStreams:
         places = (self.offsets[parts] + steps * self.context)[:, None] + np.arange(self.context)  # [B, T]
         first, inside = places == self.offsets[parts][:, None], places < self.offsets[parts + 1][:, None]
         ids, before = (self.values[np.clip(at, 0, self.tokens - 1)].astype(np.int64) for at in (places, places - 1))
-        found = np.where(first, START, before), np.where(inside, ids, PAD), inside.sum(1), (steps == 0)[:, None]
+        found = np.where(first, START, before), np.where(inside, ids, PAD), inside.sum(1), steps == 0
         return StreamBatch(*map(torch.from_numpy, found))
 
 

@@ -47,10 +47,10 @@ def _predictions(
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Target ids [B, T], lengths [B] and logits [B, T, V] of all rows, batch after batch."""
     if isinstance(rows, TextStreams):
-        state = model.start(rows.streams)
+        state = model.stream(rows.streams)
         for numbers in rows.plan():
             words, target, lengths, _ = (part.to(device) for part in rows.batch(numbers.tolist()))
-            hidden, state = model.read(words, state)  # type: ignore[attr-defined]
+            hidden, state = model.read(words, state)
             yield target, lengths, model.output(hidden)
         return
     for numbers in ShardedPlan(rows.lengths, rows.lengths, BATCH_TOKENS, seed=0, epoch=0):

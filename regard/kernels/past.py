@@ -33,6 +33,10 @@ class RoomyPast(NamedTuple):
     def mask(self) -> Tensor | None:
         return None
 
+    @property
+    def ages(self) -> Tensor:
+        return torch.arange(self.filled, 0, -1, device=self.buffers[0].device)[None]
+
 
 class FixedPast(NamedTuple):
     """Buffers of a fixed size and the number of filled slots as a tensor: the same calls at every step.
@@ -63,8 +67,12 @@ class FixedPast(NamedTuple):
 
     @property
     def mask(self) -> Tensor | None:
+        return self.ages > 0  # [1, room]
+
+    @property
+    def ages(self) -> Tensor:
         slots = torch.arange(self.tensors[0].shape[-2], device=self.filled.device)  # [room]
-        return slots < self.filled[:1, None]  # [1, room]
+        return self.filled[:1, None] - slots  # [1, room]
 
 
 @or_triton("append")

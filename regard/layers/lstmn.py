@@ -66,9 +66,8 @@ class LSTMNLayer(nn.Module):
         """The filled slots, or the last `span` of them: [B, 1, S]."""
         if not self.span:
             return state.past.mask
-        places = torch.arange(state.past.tensors[0].shape[1], device=state.position.device)
-        window = places >= state.position[:, None, None] - self.span  # [B, 1, S]
-        return window if state.past.mask is None else window & state.past.mask
+        ages = state.past.ages  # [1, S]
+        return ((ages > 0) & (ages <= state.position.clamp(max=self.span)[:, None]))[:, None]
 
 
 def stack(config: Any, span: int = 0, recall: bool = True) -> nn.ModuleList:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -21,10 +22,22 @@ class Past(NamedTuple):
             return Past(new)
         return Past(tuple(torch.cat(pair, dim=-2) for pair in zip(self.tensors, new, strict=True)))
 
+    def last(self, slots: int) -> "Past":
+        """The last `slots` steps; where there are fewer, zeros before them."""
+        free = [max(0, slots - tensor.shape[-2]) for tensor in self.tensors]
+        padded = (F.pad(tensor, (0, 0, few, 0)) for tensor, few in zip(self.tensors, free, strict=True))
+        return Past(tuple(tensor[..., tensor.shape[-2] - slots :, :] for tensor in padded))
+
     @property
     def mask(self) -> Tensor | None:
         """Which slots are filled, [1, slots]; None where all are."""
         return None
+
+    @property
+    def ages(self) -> Tensor:
+        """How many steps ago each slot was written, [1, slots]: 1 for the last; 0 or less for a free one."""
+        slots = self.tensors[0]
+        return torch.arange(slots.shape[-2], 0, -1, device=slots.device)[None]
 
 
 class Carry(NamedTuple):

@@ -25,7 +25,7 @@ from regard.errors import ConfigError
 from regard.layers.attention import Attention
 from regard.layers.past import Past
 from regard.layers.recurrent import LSTMState, StackedLSTM
-from regard.models.contract import Looking, TextModel, check_target, shift_right
+from regard.models.contract import Looking, TextModel, check_bound
 from regard.models.lstm_lm import RECIPES as RECIPES  # the baseline and this model are trained alike
 
 
@@ -91,29 +91,46 @@ class AttentiveLanguageModel(TextModel):
         hidden, lstm = self.lstm.step(self.lstm.project(self.embed(token)), state.lstm)  # [B, n]
         key, value, predict = self.divide(hidden[:, None])  # [B, 1, n / parts]
         keys, values = state.past.tensors
-        memory = Memory(keys, values, self.visible(state.position[:, None], keys.shape[1]))
+        memory = Memory(keys, values, self.visible(state.past.ages, state.position[:, None]))
         units = self.readout(predict, self.attention(key, memory).context)[:, 0]  # [B, n]
         past = state.past.append(project_keys(self.attention.score, key), value)
         return self.output(units), AttentiveState(lstm, past, state.position + 1)
 
-    def hidden(self, target: Tensor) -> Tensor:
-        """What the softmax layer reads, [B, T, n], all steps at once."""
-        check_target(target)
-        hidden, _ = self.lstm(self.embed(shift_right(target)), self.lstm.start(len(target)))  # [B, T, n]
+    def decode(self, words: Tensor, state: AttentiveState) -> tuple[Tensor, AttentiveState]:
+        """words [B, T] -> what the softmax layer reads, [B, T, n], all steps at once, and the state after them."""
+        hidden, lstm = self.lstm(self.embed(words), state.lstm)  # [B, T, n]
         key, value, predict = self.divide(hidden)  # [B, T, n / parts]
-        steps = torch.arange(target.shape[1], device=target.device)  # [T]
-        memory = Memory(project_keys(self.attention.score, key), value, self.visible(steps[None], len(steps)))
-        return self.readout(predict, self.attention(key, memory).context)
+        past = state.past.append(project_keys(self.attention.score, key), value)  # S slots
+        steps = torch.arange(words.shape[1], device=words.device)  # [T]
+        distances = past.ages - (len(steps) - steps)[:, None]  # [T, S], from each step to each slot
+        keys, values = past.tensors
+        memory = Memory(keys, values, self.visible(distances, state.position[:, None] + steps))
+        units = self.readout(predict, self.attention(key, memory).context)
+        return units, AttentiveState(lstm, past, state.position + len(steps))
+
+    def stream(self, rows: int) -> AttentiveState:
+        """Zero states and `window` free slots."""
+        check_bound("window", self.config.window)
+        return self.cut(self.start(rows))
+
+    def read(self, words: Tensor, state: AttentiveState) -> tuple[Tensor, AttentiveState]:
+        """`decode`, and of the past what the next word may attend to."""
+        units, state = self.decode(words, state)
+        return units, self.cut(state)
+
+    def cut(self, state: AttentiveState) -> AttentiveState:
+        """The state with the last `window` slots of its past."""
+        return state._replace(past=state.past.last(self.config.window))
 
     def divide(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The key, the value and the prediction of states [B, T, n]; where parts are fewer, the last serves twice."""
         parts = hidden.split(self.part, dim=-1)
         return parts[0], parts[min(1, len(parts) - 1)], parts[-1]
 
-    def visible(self, steps: Tensor, slots: int) -> Tensor:
-        """What steps [B, T] may attend to: slots strictly before each, and in the window. [B, T, S]"""
-        distance = steps[..., None] - torch.arange(slots, device=steps.device)  # [B, T, S]
-        return (distance > 0) & (distance <= (self.config.window or slots))
+    def visible(self, distances: Tensor, before: Tensor) -> Tensor:
+        """The slots strictly before each step and in the window: distances [T, S], steps before [B, T] -> [B, T, S]."""
+        farthest = before.clamp(max=self.config.window) if self.config.window else before
+        return (distances > 0) & (distances <= farthest[..., None])
 
     def readout(self, predict: Tensor, context: Tensor) -> Tensor:
         """tanh(W_c [p ; c]): [B, T, .] -> [B, T, n]."""

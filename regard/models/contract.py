@@ -16,7 +16,8 @@ model never waits for the device (no `.item()`, `.cpu()` or `if tensor`), so a G
 `step` can be traced and exported. Tests hold every registered model to all of this.
 
 A language model has nothing to read first: it has `start(rows)`, `step`, `hidden(target)`, `output` and
-`forward(target)`, and a search continues from `start(rows)` as from any other state.
+`forward(target)`, and a search continues from `start(rows)` as from any other state. A long text is read in rows:
+`stream(rows)` is the state before the first row, `read` continues from it, and its state never grows.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from torch import Tensor, nn
 from regard.core.attend import Memory
 from regard.core.nested import map_nested
 from regard.data.batching import shift_right as shift_right
-from regard.errors import ShapeError
+from regard.errors import ConfigError, ShapeError
 
 # A NamedTuple of tensors (or nested NamedTuples of them), the batch first in each; what else it holds, all rows share.
 State = Any
@@ -69,6 +70,10 @@ class LanguageModel(Protocol):
 
     def forward(self, target: Tensor) -> Tensor: ...
 
+    def stream(self, rows: int) -> State: ...
+
+    def read(self, words: Tensor, state: State) -> tuple[Tensor, State]: ...
+
 
 class EncoderDecoder(nn.Module):
     """Base class of sequence models; subclasses define `encode`, `start` and `decode`.
@@ -99,10 +104,32 @@ class EncoderDecoder(nn.Module):
 
 
 class TextModel(nn.Module):
-    """Base class of language models; subclasses define `start(rows)`, `step`, and `hidden(target)` for all steps."""
+    """Base class of language models; subclasses define `start` and `decode`, as those of `EncoderDecoder` do.
 
-    hidden: Callable[[Tensor], Tensor]
+    A model whose state grows with the text, or depends on where a row began, has its own `stream` and `read`.
+    """
+
+    start: Callable[[int], State]
+    decode: Callable[[Tensor, State], tuple[Tensor, State]]
     output: nn.Module
+
+    def step(self, token: Tensor, state: State) -> tuple[Tensor, State]:
+        """token [B] -> logits [B, V]."""
+        units, state = self.decode(token[:, None], state)
+        return self.output(units[:, 0]), state
+
+    def hidden(self, target: Tensor) -> Tensor:
+        """What the output layer reads, [B, T, D], each step reading the true word before it."""
+        check_target(target)
+        return self.decode(shift_right(target), self.start(len(target)))[0]
+
+    def stream(self, rows: int) -> State:
+        """The state before `rows` texts that are read row by row."""
+        return self.start(rows)
+
+    def read(self, words: Tensor, state: State) -> tuple[Tensor, State]:
+        """The next words [B, T] of each text -> what the output layer reads [B, T, D], and a state of the same size."""
+        return self.decode(words, state)
 
     def forward(self, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T]."""
@@ -150,6 +177,15 @@ def check_batch(source: Tensor, lengths: Tensor) -> None:
         raise ShapeError(
             f"lengths must lie between 1 and the {source.shape[1]} columns of the source; got {int(lengths.min())} to "
             f"{int(lengths.max())}. Count END, and no padding."
+        )
+
+
+def check_bound(name: str, bound: int) -> None:
+    """Refuse to carry a past of any length from row to row."""
+    if not bound:
+        raise ConfigError(
+            f"data.streams carries a state from row to row, and that of this model grows without a bound; set "
+            f"model.{name}, for example to data.context, or leave data.streams out."
         )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.config import setting
 from regard.layers.recurrent import LSTMState, StackedLSTM
-from regard.models.contract import Looking, TextModel, check_target, shift_right
+from regard.models.contract import Looking, TextModel
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,10 @@ class LSTMLanguageModel(TextModel):
         top, state = self.lstm.step(self.lstm.project(self.embed(token)), state)  # [B, n]
         return self.output(self.dropout(top)), state
 
-    def read(self, words: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+    def decode(self, words: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """words [B, T]: the inputs y_0 ... y_{T-1}. Returns top states [B, T, n], and the state after them."""
         top, state = self.lstm(self.embed(words), state)
         return self.dropout(top), state
-
-    def hidden(self, target: Tensor) -> Tensor:
-        """Top states [B, T, n], each step reading the true word before it."""
-        check_target(target)
-        return self.read(shift_right(target), self.start(len(target)))[0]
 
 
 PRESETS = {

@@ -32,7 +32,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.lstmn import LayerState, compare, read, stack
 from regard.models import lstm_lm
-from regard.models.contract import EncoderDecoder, Looking, TextModel, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, TextModel, check_batch, check_bound
 
 
 @dataclass(frozen=True)
@@ -246,20 +246,25 @@ class LSTMNLanguageModel(TextModel):
         """Empty tapes."""
         return LSTMNLanguageState(tuple(layer.start(rows) for layer in self.layers))  # type: ignore[operator]
 
-    def step(self, token: Tensor, state: LSTMNLanguageState) -> tuple[Tensor, LSTMNLanguageState]:
-        """token [B] -> logits [B, V]."""
-        hidden, state = self.decode(token[:, None], state)
-        return self.output(hidden[:, 0]), state
-
-    def hidden(self, target: Tensor) -> Tensor:
-        """Top hidden vectors [B, T, n], each step reading the true word before it."""
-        check_target(target)
-        return self.decode(shift_right(target), self.start(len(target)))[0]
-
     def decode(self, words: Tensor, state: LSTMNLanguageState) -> tuple[Tensor, LSTMNLanguageState]:
         """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns top hidden vectors [B, T, n]."""
         written, layers = read(self.layers, self.embed(words), state.layers, self.dropout)
         return self.dropout(written[-1][..., : self.config.width]), LSTMNLanguageState(layers)
+
+    def stream(self, rows: int) -> LSTMNLanguageState:
+        """Tapes of `span` free slots."""
+        check_bound("span", self.config.span)
+        return self.cut(self.start(rows))
+
+    def read(self, words: Tensor, state: LSTMNLanguageState) -> tuple[Tensor, LSTMNLanguageState]:
+        """`decode`, and of the tapes what the next word may attend to."""
+        hidden, state = self.decode(words, state)
+        return hidden, self.cut(state)
+
+    def cut(self, state: LSTMNLanguageState) -> LSTMNLanguageState:
+        """The state with the last `span` slots of its tapes."""
+        span = self.config.span
+        return LSTMNLanguageState(tuple(layer._replace(past=layer.past.last(span)) for layer in state.layers))
 
 
 LANGUAGE_PRESETS = {

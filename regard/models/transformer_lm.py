@@ -24,7 +24,8 @@ from regard.layers.dropout import Dropout
 from regard.layers.past import Past
 from regard.layers.transformer import JOINS, FeedForward, Heads, SelfAttention, TransformerLayer, last_norm
 from regard.models import transformer
-from regard.models.contract import Looking, TextModel, check_target, shift_right
+from regard.models.contract import Looking, TextModel, check_bound, check_target, shift_right
+from regard.symbols import PAD
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class TransformerLanguageConfig:
     dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings")
     norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
     tied: bool = setting(True, "share the matrix of input and output")
+    window: int = setting(0, "with data.streams, number of words before a row that are read again as its context")
 
 
 class TransformerLanguageState(NamedTuple):
@@ -87,21 +89,36 @@ class TransformerLanguageModel(TextModel):
         past = tuple(Past((none, none)) for _ in self.layers)
         return TransformerLanguageState(past, torch.zeros(rows, dtype=torch.long, device=weight.device))
 
-    def step(self, token: Tensor, state: TransformerLanguageState) -> tuple[Tensor, TransformerLanguageState]:
-        """token [B] -> logits [B, V]."""
-        x = self.embed_tokens(token[:, None], state.position[:1])  # [B, 1, D]
+    def decode(self, words: Tensor, state: TransformerLanguageState) -> tuple[Tensor, TransformerLanguageState]:
+        """words [B, T] after those in the past -> what the output layer reads, [B, T, D], and the past with them."""
+        x = self.embed_tokens(words, state.position[:1] + torch.arange(words.shape[1], device=words.device))
         pasts = []
         for layer, past in zip(self.layers, state.past, strict=True):
             x, past = layer(x, past)
             pasts.append(past)
-        return self.output(self.norm(x[:, 0])), TransformerLanguageState(tuple(pasts), state.position + 1)
+        return self.norm(x), TransformerLanguageState(tuple(pasts), state.position + words.shape[1])
 
     def hidden(self, target: Tensor) -> Tensor:
         """What the output layer reads for target [B, T]: [B, T, D], all steps at once under the causal mask."""
         check_target(target)
-        x = self.embed_tokens(shift_right(target), torch.arange(target.shape[1], device=target.device))  # [B, T, D]
+        return self.attend_all(shift_right(target))
+
+    def stream(self, rows: int) -> Tensor:
+        """No words yet: padding [B, window]."""
+        check_bound("window", self.config.window)
+        return torch.full((rows, self.config.window), PAD, device=self.embed.weight.device)
+
+    def read(self, words: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The last words [B, window] are read again before words [B, T], since a position counts from there."""
+        words = torch.cat([state, words], dim=1)  # [B, window + T]
+        units = self.attend_all(words, (words != PAD)[:, None, None])
+        return units[:, state.shape[1] :], words[:, -state.shape[1] :]
+
+    def attend_all(self, words: Tensor, mask: Tensor | None = None) -> Tensor:
+        """words [B, T] from position 0 on, mask [B, 1, 1, T] -> [B, T, D]."""
+        x = self.embed_tokens(words, torch.arange(words.shape[1], device=words.device))  # [B, T, D]
         for layer in self.layers:
-            x, _ = layer(x)
+            x, _ = layer(x, mask=mask)
         return self.norm(x)
 
     def embed_tokens(self, tokens: Tensor, positions: Tensor) -> Tensor:

@@ -19,7 +19,6 @@ from regard.data.prepare import Data
 from regard.data.text_corpus import StreamBatch, TextBatch, TextRows, TextStreams
 from regard.decode.search import search
 from regard.decode.settings import DecodeConfig
-from regard.errors import ConfigError
 from regard.evaluate.language import last_word_accuracy, text_loss
 from regard.evaluate.scores import perplexity
 from regard.training.objectives import likelihood, output_likelihood
@@ -41,12 +40,9 @@ class Language(Task):
         self.carried: Any = None  # the states of the streams, from the first batch on
 
     def ready(self, model: nn.Module) -> None:
-        """Refuse a model without a state of fixed size, where the states of streams are carried."""
-        if self.streams and not hasattr(model, "read"):
-            raise ConfigError(
-                f"data.streams carries a state of fixed size from row to row; {type(model).__name__} has none. Use "
-                f"lstm-lm, or leave data.streams out."
-            )
+        """Refuse a model whose state would grow from row to row."""
+        if self.streams:
+            model.stream(1)  # type: ignore[operator]
 
     def lengths(self, part: TextRows) -> tuple[Lengths, Lengths]:
         return part.lengths, part.lengths
@@ -66,10 +62,12 @@ class Language(Task):
         if isinstance(batch, TextBatch):
             return Loss(likelihood(model, batch.target, smoothing=smoothing)[0])
         if self.carried is None:
-            self.carried = map_nested(model.start(len(batch.target)), torch.clone)  # type: ignore[operator]
-        hidden, after = model.read(
-            batch.words, map_nested(self.carried, lambda part: part.masked_fill(batch.fresh, 0.0))
-        )  # type: ignore[operator]
+            self.carried = map_nested(model.stream(len(batch.target)), torch.clone)  # type: ignore[operator]
+
+        def begin(part: Tensor) -> Tensor:
+            return part.masked_fill(batch.fresh.view(-1, *[1] * (part.dim() - 1)), 0)
+
+        hidden, after = model.read(batch.words, map_nested(self.carried, begin))  # type: ignore[operator]
         for kept, new in zip(leaves(self.carried), leaves(after), strict=True):
             kept.copy_(new.detach())  # in place, where a captured update finds it again
         return Loss(output_likelihood(model, hidden, batch.target, smoothing)[0])
@@ -77,7 +75,7 @@ class Language(Task):
     def carry(self, sums: Tensor, sound: Tensor) -> None:
         """After an update that was left out, streams continue from zero states."""
         for kept in leaves(self.carried):
-            kept.copy_(torch.where(sound, kept, 0.0))
+            kept.masked_fill_(~sound, 0)
 
     def tensors(self) -> dict[str, Tensor]:
         return {str(number): part for number, part in enumerate(leaves(self.carried))}
@@ -86,7 +84,7 @@ class Language(Task):
         if not tensors:
             return
         found = iter([tensors[str(number)] for number in range(len(tensors))])
-        self.carried = map_nested(model.start(1), lambda part: next(found).to(part.device, part.dtype, copy=True))  # type: ignore[operator]
+        self.carried = map_nested(model.stream(1), lambda part: next(found).to(part.device, part.dtype, copy=True))  # type: ignore[operator]
 
     def validate(self, model: nn.Module) -> Validation:
         """Loss and perplexity a token over all held-out text, and a few texts that the model writes.
