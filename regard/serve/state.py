@@ -187,11 +187,17 @@ class Call:
                 each[code] = max(each.get(code, found), found)
         return [_confidences(each) for each in fits]
 
-    async def translate(self, worker: Worker, texts: list[str], options: Options) -> list[Written]:
-        """The translation of each text, or a refusal; nothing is done any more once the client has gone away."""
-        if not texts:
-            return []
-        ticket = Ticket(self.deadline, self.client, options.beam or worker.about["beam"], options)
+    async def translate(self, worker: Worker | None, texts: list[str], options: Options) -> list[Written]:
+        """The translation of each text, or a refusal; nothing is done any more once the client has gone away.
+
+        Without a model the texts are in the target language already and stay as they are.
+        """
+        if worker is None or not texts:
+            return [Written(text) for text in texts]
+        beam = max(worker.about["beam"], options.nbest)
+        if options.nbest > 1:
+            options = options._replace(beam=beam)
+        ticket = Ticket(self.deadline, self.client, beam, options)
         ticket.add(texts)
         worker.make_room(ticket.client, ticket.cost)
         self.count(texts)
