@@ -86,7 +86,7 @@ async def choose(call: Call, texts: list[str], source: str, target: str) -> list
     """The model for each text."""
     named = call.translator
     pairs = call.state.pairs
-    into = call.state.language(target, sorted({code for codes in pairs.values() for code in codes}))
+    into = call.state.language(target, call.state.targets)
     if call.fields.text("model", ""):
         return [Choice(named, *(named.about[side]["code"] for side in ("source", "target")))] * len(texts)
     if source.lower() != "auto":
@@ -275,7 +275,7 @@ async def detect(call: Call) -> Response:
 async def list_languages(call: Call) -> Response:
     """GET /languages: every language of the loaded models, with the languages it can be translated into."""
     pairs = call.state.pairs
-    codes = dict.fromkeys([*pairs, *(code for targets in pairs.values() for code in targets)])
+    codes = dict.fromkeys([*pairs, *call.state.targets])
     return JSONResponse(
         [{"code": code, "name": languages.name(code), "targets": pairs.get(code, [])} for code in codes]
     )

@@ -116,6 +116,11 @@ class ServerState:
                 targets.append(worker.about["target"]["code"])
         return pairs
 
+    @property
+    def targets(self) -> list[str]:
+        """The codes of all target languages, each once."""
+        return list(dict.fromkeys(code for codes in self.pairs.values() for code in codes))
+
     def named(self, name: str, kind: str) -> Worker:
         """The model of a kind with this name; the first one of the kind where the name is empty."""
         among, does = self.of_kind(kind), {"translate": "translates", "caption": "describes pictures"}[kind]
