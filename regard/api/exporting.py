@@ -11,6 +11,7 @@ from regard.data.vocabulary import Vocabulary
 from regard.errors import RunError, check_known
 from regard.interop.ctranslate2 import export_ctranslate2
 from regard.interop.onnx import export_onnx
+from regard.models.contract import attentions_to_source
 from regard.training.known import find_run
 from regard.training.runs import FINISHED, belongings, checkpoints, find_weights, read_cursor, read_manifest
 from regard.training.small import check_new, export_small
@@ -35,7 +36,7 @@ def export(run: str | Path, out: str | Path, to: str = "small", numbers: str = "
     check_new(out)
     translator = load(run, "cpu", "translate")
     heads = translator.heads
-    names: tuple[str, ...] = translator.model.looking.cross
+    names = attentions_to_source(translator.model)
     layer = max(0, len(names) - 2) if heads.layer is None else heads.layer
     if to == "ctranslate2":
         vocabularies = translator.source_vocabulary, translator.target_vocabulary

@@ -22,6 +22,7 @@ from regard.look.record import attentions, record
 from regard.look.table import Label, arrange
 from regard.look.tokens import Side
 from regard.look.trace import Trace
+from regard.models.contract import attentions_to_source
 from regard.symbols import END
 from regard.training.settings import TrainConfig
 from regard.training.translation import guided_head, guided_module
@@ -45,7 +46,7 @@ class Heads:
 
     def describe(self, model: nn.Module) -> str:
         """In words, for the model they are heads of."""
-        alone = self.layer is None and len(model.looking.cross) == 1  # type: ignore[arg-type]
+        alone = self.layer is None and len(attentions_to_source(model)) == 1
         layer = "the last layer but one" if self.layer is None else f"layer {self.layer}"
         head = "mean of its heads" if self.head is None else f"head {self.head}"
         weights = "the one attention over the source" if alone and self.head is None else f"{layer}, {head}"
@@ -55,7 +56,7 @@ class Heads:
 def is_fixed(model: Any) -> bool:
     """Whether a model has no attention over the source: one vector of it serves every step."""
     modules = attentions(model)
-    return all(modules[name].score is uniform for name in model.looking.cross)
+    return all(modules[name].score is uniform for name in attentions_to_source(model))
 
 
 def keep_choice(run: Path, heads: Heads) -> None:
@@ -78,8 +79,7 @@ def guided_heads(model: nn.Module, train: TrainConfig) -> Heads:
     """What was guided in training."""
     if not train.guided:
         return Heads()
-    cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
-    layer = cross.index(guided_module(model, train.guided_layer))
+    layer = attentions_to_source(model).index(guided_module(model, train.guided_layer))
     return Heads(layer, None if train.guided_head < 0 else train.guided_head, train.guided_shift)
 
 
@@ -124,7 +124,7 @@ def weigher(model: Any, source: Tensor, lengths: Tensor) -> Weigh:
     def weigh(rows: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         with record(model) as seen:
             model(source[rows], lengths[rows], target)
-        calls = [seen[name] for name in model.looking.cross]
+        calls = [seen[name] for name in attentions_to_source(model)]
         weights = [call.weights.mean(1) if call.weights.dim() == 4 else call.weights for call in calls]
         visible = [(call.scores > -torch.inf).flatten(1, -2).any(1) for call in calls]  # [N, S]
         return torch.stack(weights).mean(0), torch.stack(visible).any(0)

@@ -16,6 +16,7 @@ from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.settings import DecodeConfig
+from regard.models.contract import attentions_to_source
 from regard.symbols import UNKNOWN
 
 _SPACES = str.maketrans("\u00a0\u202f", "  ")  # translations that differ in the kind of space are the same
@@ -89,7 +90,7 @@ def spell_drafts(
     `split` what was taken out of the sentence is put back."""
     for draft in drafts:
         draft.texts = [translator.target_vocabulary.decode(one.ids) for one in draft.found]
-    if lexicon is not None and not isinstance(translator.model, Ensemble) and translator.model.looking.cross:
+    if lexicon is not None and not isinstance(translator.model, Ensemble) and attentions_to_source(translator.model):
         unknown = [(draft, at) for draft in drafts for at, one in enumerate(draft.found) if UNKNOWN in one.ids]
         both = [one.encoded.ids for one, _ in unknown], [one.found[at].ids for one, at in unknown]
         for (draft, at), seen in zip(unknown, translator.weigh(*both), strict=True):

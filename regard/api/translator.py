@@ -33,6 +33,7 @@ from regard.look.assemble import assemble
 from regard.look.change import Change, Changed, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
+from regard.models.contract import attentions_to_source
 from regard.symbols import END, UNKNOWN
 from regard.training.experiment import Experiment
 from regard.training.objectives import cross_entropy
@@ -256,7 +257,7 @@ class Translator(Trained):
         """
         pairs = list(zip(sources, targets, strict=True))
         found = [links.diagonal(*pair) for pair in pairs]
-        attends = not isinstance(self.model, Ensemble) and bool(self.model.looking.cross)
+        attends = not isinstance(self.model, Ensemble) and bool(attentions_to_source(self.model))
         fit = [number for number, pair in enumerate(pairs) if attends and self.can_trace(*pair)]
         traces = self.trace_pairs([sources[one] for one in fit], [targets[one] for one in fit]) if fit else ()
         for number, trace in zip(fit, traces, strict=True):

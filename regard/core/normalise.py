@@ -221,7 +221,7 @@ def entmax15(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     if not scores.shape[-1]:
         return scores  # an empty memory has no highest score
     visible = _visible(scores, mask)
-    weights = _Entmax15.apply(_shift(_hide(scores, visible) / 2))  # type: ignore[no-untyped-call]
+    weights = _Entmax15.apply(_shift(_hide(scores, visible) / 2))
     return weights.to(scores.dtype).masked_fill(~visible, 0.0)  # [..., T, S]
 
 

@@ -174,7 +174,7 @@ def make_even(batch: Any, batch_tokens: int, world: int = 1) -> Any:
     return type(batch)(*evened)
 
 
-def even_shapes(batch: Any, batch_tokens: int, world: int = 1) -> list[torch.Size]:
+def even_shapes(batch: Any, batch_tokens: int, world: int) -> list[torch.Size]:
     """The shapes that `make_even` pads the parts of a batch to."""
     shapes = [
         [*part.shape[:1], *round_up(np.array(part.shape[1:], np.int64)).tolist()] if _has_lengths(part) else part.shape

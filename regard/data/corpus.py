@@ -159,7 +159,7 @@ def every_nth(corpus: Corpus[Pair], number: int) -> Corpus[Pair]:
     return Corpus(read, corpus.files, [*corpus.parts, f"every {number}"], corpus.place)
 
 
-def with_links(corpus: Corpus[Pair], files: tuple[str, ...], reading: Reading = READING) -> Corpus[Pair]:
+def with_links(corpus: Corpus[Pair], files: tuple[str, ...], reading: Reading) -> Corpus[Pair]:
     """The pairs of a corpus with the links of files, line n of which belongs to pair n."""
     for path in files:
         if path == GOLD and not Path(path).exists():

@@ -104,7 +104,7 @@ def check_not_input(out: str | Path, *inputs: str | Path | None) -> None:
             raise DataError(f"{out} is also an input, which would be lost; write to another file.")
 
 
-def read_blocks(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[bytes]:
+def read_blocks(path: str | Path, reading: Reading, digests: Digests | None) -> Iterator[bytes]:
     """The bytes of a file in blocks, unpacked if it is gzip, bzip2, xz or zst: its first bytes decide, not its name.
 
     A file with the name of a packed one is unpacked in a thread, a few blocks ahead. Once all of a file has been read,

@@ -76,7 +76,7 @@ def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten
     return Rewritten("".join(parts), starts, ends)
 
 
-def rewrite_all(texts: Iterable[str], form: str = "none", lowercase: bool = False) -> list[str]:
+def rewrite_all(texts: Iterable[str], form: str, lowercase: bool) -> list[str]:
     """What `rewrite` makes of many texts, without the way back."""
     texts = list(texts)
     if form in UNICODE or lowercase or _has_surrogates("".join(texts)):

@@ -53,7 +53,7 @@ class Plain:
         return [(before + self.tokens[index]).encode() for index in ids]
 
 
-def count_plain(lines: Iterable[str], kind: str, size: int, min_count: int = 1) -> Plain:
+def count_plain(lines: Iterable[str], kind: str, size: int, min_count: int) -> Plain:
     """The most frequent words or characters; among equals the one that comes first in code-point order."""
     counts: Counter[str] = Counter()
     for line in lines:

@@ -9,7 +9,8 @@ missing in the table reads as <unk>, and is never written.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ NAMES = {
 }
 NORMS = {"self": "self_attn_layer_norm", "cross": "encoder_attn_layer_norm", "feed": "final_layer_norm"}
 MOST_BEAMS = 100
+Take = Callable[..., Tensor]  # (names) -> the tensor with the first of these names that there is
 
 
 def read_huggingface(folder: Path) -> Imported:
@@ -53,26 +55,11 @@ def read_huggingface(folder: Path) -> Imported:
     owners = [spms] if shared else [[spms[0]], [spms[1]]]
     made = [_table(_json(folder, file), some, config, folder / file) for file, some in zip(files, owners, strict=True)]
     source, target = made[0], made[-1]
-
-    def take(*names: str) -> Tensor:
-        for name in names:
-            if name in tensors:
-                return tensors[name].float()
-        raise DataError(f"{folder / 'model.safetensors'} is not complete: it has no '{names[0]}'.")
-
-    reads = take("model.shared.weight", "model.encoder.embed_tokens.weight", "lm_head.weight")
-    writes = reads if shared else take("model.decoder.embed_tokens.weight", "lm_head.weight")
-    output = take("lm_head.weight") if "lm_head.weight" in tensors else writes
     scale = 1.0 if config.get("scale_embedding") else math.sqrt(model["width"])  # ours is always sqrt(D) E[token]
-    together = torch.equal(output, writes) and scale == 1.0
-    model["tied"] = "none" if not together else "all" if shared else "target"
-    weights = {"embed.weight": source.embedding(reads, "model.shared.weight") / scale}
-    if model["tied"] != "all":
-        weights["embed_target.weight"] = target.embedding(writes, "model.decoder.embed_tokens.weight") / scale
-    if model["tied"] == "none":
-        weights["output.weight"] = target.embedding(output, "lm_head.weight")
-    bias = tensors.get("final_logits_bias")
-    weights["output.bias"] = target.bias(torch.zeros(len(output)) if bias is None else bias.float())
+    take = partial(_take, folder / "model.safetensors", tensors)
+    model["tied"], weights = _embeddings(take, source, target, shared, scale)
+    bias = tensors.get("final_logits_bias", torch.zeros(max(target.order) + 1))
+    weights["output.bias"] = target.bias(bias.float())
     # Wavelengths of 10000^(2i/D), i below D/2
     weights["place.embed.table.weight"] = sines_then_cosines(model["longest"], model["width"], 1 - 2 / model["width"])
     weights |= lay_out("encoder", model["layers"], _layers(take), "post")
@@ -92,6 +79,31 @@ def read_huggingface(folder: Path) -> Imported:
         decode=_search(folder, config),
         origin={"format": "transformers", "from": str(config.get("_name_or_path") or "") or "config.json"},
     )
+
+
+def _take(path: Path, tensors: Mapping[str, Tensor], *names: str) -> Tensor:
+    """The tensor with the first of these names that the file has."""
+    for name in names:
+        if name in tensors:
+            return tensors[name].float()
+    raise DataError(f"{path} is not complete: it has no '{names[0]}'.")
+
+
+def _embeddings(
+    take: Take, source: RowOrder, target: RowOrder, shared: bool, scale: float
+) -> tuple[str, dict[str, Tensor]]:
+    """Which of the tables are one, as `model.tied` says it, and those of regard: what is read is divided by `scale`."""
+    read = ("model.shared.weight", "model.encoder.embed_tokens.weight", "lm_head.weight")
+    written = read if shared else ("model.decoder.embed_tokens.weight", "lm_head.weight")
+    reads, writes, output = take(*read), take(*written), take("lm_head.weight", *written)
+    together = torch.equal(output, writes) and scale == 1.0
+    tied = "none" if not together else "all" if shared else "target"
+    weights = {"embed.weight": source.embedding(reads, "model.shared.weight") / scale}
+    if tied != "all":
+        weights["embed_target.weight"] = target.embedding(writes, "model.decoder.embed_tokens.weight") / scale
+    if tied == "none":
+        weights["output.weight"] = target.embedding(output, "lm_head.weight")
+    return tied, weights
 
 
 def _model_settings(config: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -134,7 +146,7 @@ def _table(ids: dict[str, Any], spms: list[Pieces], config: dict[str, Any], path
     return order_rows(names, [-1, *first], spms)
 
 
-def _layers(take: Any) -> Part:
+def _layers(take: Take) -> Part:
     """The parts of the layers, by transformers' names."""
 
     def part(side: str, layer: int, name: str) -> Linear:

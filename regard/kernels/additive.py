@@ -24,7 +24,7 @@ from regard.kernels.products import product_dtype
 def additive_scores(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
     """v^T tanh(q_t + k_s) for all t and s, in float32: [B, T, D], [B, S, D], [D] -> [B, T, S]."""
     _check(query, keys, v)
-    return _Scores.apply(query, keys, v)  # type: ignore[no-untyped-call]
+    return _Scores.apply(query, keys, v)
 
 
 def _check(query: Tensor, keys: Tensor, v: Tensor | None) -> None:
@@ -106,14 +106,14 @@ class AttentionLoop:
         self.dtype = product_dtype(values)
         keys, values = keys.to(self.dtype).contiguous(), values.to(self.dtype).contiguous()
         self.seen: list[tuple[Tensor, ...]] = []
-        self.gate = _Gate.apply(keys, v, values, self.seen)  # type: ignore[no-untyped-call]
+        self.gate = _Gate.apply(keys, v, values, self.seen)
         self.keys, self.v, self.values = keys.detach(), None if v is None else v.detach(), values.detach()
         # One row for all sentences is expanded to [B, S]; any other shape is torch's error, and not a read outside.
         self.mask = None if mask is None else mask.flatten(0, -2).expand(keys.shape[:2]).contiguous()
 
     def __call__(self, query: Tensor) -> tuple[Tensor, Tensor]:
         _check(query, self.keys, self.v)
-        return _Step.apply(query, self.gate, self)  # type: ignore[no-untyped-call]
+        return _Step.apply(query, self.gate, self)
 
 
 class _Gate(torch.autograd.Function):

@@ -26,7 +26,7 @@ def lstm_cell(wx: Tensor, uh: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Low
     Returns h' and c', [B, n] each, in the dtype of `cell`, and h' in that of `uh` where it is another.
     """
     _check("lstm_cell", cell, 4, wx, uh)
-    return _LSTM.apply(wx.to(uh.dtype), uh, cell)  # type: ignore[no-untyped-call]
+    return _LSTM.apply(wx.to(uh.dtype), uh, cell)
 
 
 def gru(wx: Tensor, state: Tensor, U_gates: Linear, U: Linear, keep: bool) -> tuple[Tensor, Low]:
@@ -37,14 +37,14 @@ def gru(wx: Tensor, state: Tensor, U_gates: Linear, U: Linear, keep: bool) -> tu
     uh = U_gates(state)  # [B, 2n]
     _check("gru", state, 3, wx)
     _check("gru", state, 2, uh)
-    left, update, candidate, state = _Gates.apply(wx.to(uh.dtype), uh, state)  # type: ignore[no-untyped-call]
-    return _Blend.apply(update, state, U(left), candidate, keep)  # type: ignore[no-untyped-call]
+    left, update, candidate, state = _Gates.apply(wx.to(uh.dtype), uh, state)
+    return _Blend.apply(update, state, U(left), candidate, keep)
 
 
 def gru_cell(wx: Tensor, uh: Tensor, state: Tensor, keep: bool) -> Tensor:
     """A GRU that resets after the product, h~ = tanh(wx + r * uh): wx and uh [B, 3n], state [B, n]."""
     _check("gru_cell", state, 3, wx, uh)
-    return _GRU.apply(wx, uh, state, keep)  # type: ignore[no-untyped-call]
+    return _GRU.apply(wx, uh, state, keep)
 
 
 def _check(name: str, state: Tensor, parts: int, *uh: Tensor) -> None:

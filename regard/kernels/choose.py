@@ -297,7 +297,7 @@ NOT_IN_A_LIBRARY = {
 }
 
 
-def recurrence_path(device: str, recurrence: str = "lstm") -> Choice:
+def recurrence_path(device: str, recurrence: str) -> Choice:
     """The form of a recurrence: all steps in one call of torch, or a loop."""
     why = NOT_IN_A_LIBRARY.get(recurrence) or no_library(device)
     return Choice("loop", why) if why else Choice(LIBRARY)

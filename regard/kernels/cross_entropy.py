@@ -67,9 +67,7 @@ def _summed(
         real = (gold != padding).nonzero()[:, 0]
         if len(real) < len(gold):
             rows, gold = rows[real], gold[real]
-    return _LinearLoss.apply(  # type: ignore[no-untyped-call]
-        rows, weight, bias, gold, gradient_of, smoothing, padding, torch.is_grad_enabled()
-    )
+    return _LinearLoss.apply(rows, weight, bias, gold, gradient_of, smoothing, padding, torch.is_grad_enabled())
 
 
 class _LinearLoss(torch.autograd.Function):

@@ -18,7 +18,7 @@ def linear_relu(x: Tensor, linear: nn.Linear) -> Tensor:
     """x [..., n] -> [..., m], in the dtype of autocast. Hooks of the layer run with the plain form only."""
     if linear._forward_hooks or linear.bias is None:
         return torch.relu(linear(x))
-    return LinearReLU.apply(x, linear.weight, linear.bias)  # type: ignore[no-untyped-call]
+    return LinearReLU.apply(x, linear.weight, linear.bias)
 
 
 class LinearReLU(torch.autograd.Function):

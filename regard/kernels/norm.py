@@ -25,7 +25,7 @@ def add_norm(x: Tensor, added: Tensor | None, gamma: Tensor, beta: Tensor, eps: 
     on the device, and so renewed at every replay of a CUDA graph.
     """
     seed = torch.empty((), dtype=torch.int64, device=x.device).random_() if p else None
-    return _AddNorm.apply(x, added, gamma, beta, eps, p, seed)  # type: ignore[no-untyped-call]
+    return _AddNorm.apply(x, added, gamma, beta, eps, p, seed)
 
 
 class _AddNorm(torch.autograd.Function):

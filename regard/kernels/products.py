@@ -82,7 +82,7 @@ class Products(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is not F.linear or kwargs or not _applies(*args[:2]):
             return func(*args, **(kwargs or {}))
-        return _Linear.apply(*args, *[None] * (3 - len(args)))  # type: ignore[no-untyped-call]
+        return _Linear.apply(*args, *[None] * (3 - len(args)))
 
 
 def _applies(x: Tensor, weight: Tensor) -> bool:

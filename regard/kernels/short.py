@@ -27,12 +27,12 @@ def short_attend(query: Tensor, memory: Memory, scaled: bool, causal: bool, bloc
     dtype, scale = product_dtype(query), query.shape[-1] ** -0.5 if scaled else 1.0
     mask = None if mask is None else mask.flatten(0, -2).expand(len(keys), keys.shape[2])
     places = (None, None) if blocks is None else blocks
-    return _Attend.apply(query.to(dtype), keys.to(dtype), values.to(dtype), mask, *places, scale, causal)  # type: ignore[no-untyped-call]
+    return _Attend.apply(query.to(dtype), keys.to(dtype), values.to(dtype), mask, *places, scale, causal)
 
 
 def split_heads(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
     """x [B, T, parts * D] -> a [B, H, T, D/H] for each part. Gradients that lie side by side are not copied."""
-    return _Split.apply(x, parts, heads)  # type: ignore[no-untyped-call]
+    return _Split.apply(x, parts, heads)
 
 
 class _Split(torch.autograd.Function):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from regard.data.files import read_whole, write_atomically
 from regard.errors import DataError, RegardError
 from regard.look.tokens import Side, Token
-from regard.look.trace_data import Attended, Beam, BeamNode, Contents, Picture, StepVectors
+from regard.look.trace_data import Attended, Beam, BeamNode, Contents, Picture, StepVectors, half
 
 VERSION = 1
 _ARRAYS = ("weights", "scores", "context_norms", "centre")
@@ -90,10 +90,8 @@ def load(path: Path) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        with np.errstate(over="ignore"):
-            half = value.astype("<f2")
-        exact = np.array_equal(half.astype(np.float32), value)
-        packed = half if exact else value.astype("<f4")
+        exact = np.array_equal(half(value), value)
+        packed = value.astype("<f2" if exact else "<f4")
         return {
             "shape": list(value.shape),
             "dtype": "float16" if exact else "float32",

@@ -37,7 +37,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GRU_CELLS, GateInputs, GRUEncoder, ResetAfterGRU
-from regard.models.contract import EncoderDecoder, Looking, check_batch
+from regard.models.contract import EncoderDecoder, Looking, State, check_batch
 from regard.symbols import START
 
 
@@ -91,6 +91,8 @@ class ReleasedState(NamedTuple):
 class Bahdanau(EncoderDecoder):
     """RNNsearch: a bidirectional encoder, and a decoder that attends to it: one of those below, or another model's."""
 
+    config: Sizes  # of a model made of this one: its own
+
     def __init__(self, config: BahdanauConfig, decoder: "Decoder | None" = None, directions: int = 2) -> None:
         super().__init__()
         self.config = config
@@ -109,17 +111,20 @@ class Bahdanau(EncoderDecoder):
         mask = padding_mask(lengths, source.shape[1])  # [B, 1, S]
         return self.decoder.attention.remember(states, mask, self.decoder.summarise(states, mask))
 
-    def start(self, memory: Memory) -> BahdanauState:
+    def start(self, memory: Memory) -> State:
         """s_0 = tanh(W_s summary)."""
         return self.decoder.start(memory)
 
-    def decode(self, words: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
+    def decode(self, words: Tensor, state: State) -> tuple[Tensor, State]:
         """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns [B, T, l], or [B, T, output_rank]."""
         return self.decoder(words, state)
 
 
 class Decoder(nn.Module):
-    """The main text, section 3.1. RNNencdec is this decoder with a memory of one slot."""
+    """The main text, section 3.1. RNNencdec is this decoder with a memory of one slot.
+
+    Its state is a `BahdanauState`; another decoder may have another.
+    """
 
     query = "previous"  # the state that computes c_i has not read y_{i-1}
     recurrence = "gru"  # for `regard.explain`
@@ -143,12 +148,12 @@ class Decoder(nn.Module):
         """<-h_1 of states [B, S, 2n]: [B, n]."""
         return states[:, 0].chunk(2, dim=-1)[1]
 
-    def start(self, memory: Memory) -> BahdanauState:
+    def start(self, memory: Memory) -> State:
         assert memory.summary is not None
         hidden = torch.tanh(self.initial(memory.summary)).to(self.initial.weight.dtype)  # [B, n], in full precision
         return BahdanauState(memory, hidden)
 
-    def step(self, input_gates: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
+    def step(self, input_gates: Tensor, state: State) -> tuple[tuple[Tensor, Tensor], State]:
         """c_i = att(s_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i);  read out s_i and c_i."""
         context = self.attend(state.hidden, state.memory)
         hidden = self.gru(input_gates + self.C(context), state.hidden)  # input_gates [B, 3n]: W E y_{i-1}
@@ -158,7 +163,7 @@ class Decoder(nn.Module):
         """hidden [B, n] -> context [B, Dv]."""
         return self.attention(hidden[:, None], memory).context.squeeze(1)
 
-    def forward(self, words: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState]:
+    def forward(self, words: Tensor, state: State) -> tuple[Tensor, State]:
         """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns [B, T, l], or [B, T, output_rank]."""
         embedded = self.dropout(self.embed(words))  # [B, T, m]
         (hidden, context), state = recur(self.step, self.W(embedded), state)  # step by step: [B, T, n], [B, T, Dv]
@@ -180,14 +185,12 @@ class ReleasedDecoder(Decoder):
 
     query = "current"
 
-    def start(self, memory: Memory) -> ReleasedState:  # type: ignore[override]
+    def start(self, memory: Memory) -> ReleasedState:
         hidden = super().start(memory).hidden  # [B, n]
         context = hidden.new_zeros(len(hidden), memory.values.shape[-1])  # [B, 2n]
         return ReleasedState(memory, hidden, context, torch.ones_like(hidden[:, :1], dtype=torch.bool))
 
-    def step(  # type: ignore[override]
-        self, input_gates: Tensor, state: ReleasedState
-    ) -> tuple[tuple[Tensor, Tensor], ReleasedState]:
+    def step(self, input_gates: Tensor, state: ReleasedState) -> tuple[tuple[Tensor, Tensor], ReleasedState]:
         """d_{i-1} = GRU(d_{i-2}, y_{i-1}, c_{i-1}), d_0 = s_0;  c_i = att(d_{i-1});  read out d_{i-1} and c_i."""
         moved = self.gru(input_gates + self.C(state.context), state.hidden)
         hidden = torch.where(state.first, state.hidden, moved)

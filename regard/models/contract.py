@@ -151,6 +151,13 @@ class Looking(NamedTuple):
     key_heads: int = 0
 
 
+def attentions_to_source(model: nn.Module) -> tuple[str, ...]:
+    """The dotted names of the attention modules that look at the source."""
+    looking: Any = model.looking
+    found: tuple[str, ...] = looking.cross
+    return found
+
+
 def take(state: AnyState, rows: Tensor) -> AnyState:
     """The same state for `rows`, in that order; a row may occur more than once."""
     mapped: AnyState = map_nested(state, lambda tensor: tensor.index_select(0, rows))

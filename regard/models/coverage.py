@@ -53,7 +53,7 @@ class Coverage(Bahdanau):
     def __init__(self, config: CoverageConfig) -> None:
         rnnsearch = rnnsearch_config(config)
         super().__init__(rnnsearch, CoverageDecoder(rnnsearch, COVERAGES[config.coverage](config)))
-        self.config = config  # type: ignore[assignment]
+        self.config = config
 
 
 class CoverageDecoder(Decoder):
@@ -64,12 +64,12 @@ class CoverageDecoder(Decoder):
         super().__init__(config, memory_width=2 * config.width, score=score)
         self.coverage = coverage
 
-    def start(self, memory: Memory) -> CoverageState:  # type: ignore[override]
+    def start(self, memory: Memory) -> CoverageState:
         hidden = super().start(memory).hidden
         nothing = hidden.new_zeros(*memory.values.shape[:2], self.coverage.width)  # [B, S, d]
         return CoverageState(memory, hidden, self.coverage.precompute(memory.values), nothing)
 
-    def step(self, input_gates: Tensor, state: CoverageState) -> tuple[tuple[Tensor, Tensor], CoverageState]:  # type: ignore[override]
+    def step(self, input_gates: Tensor, state: CoverageState) -> tuple[tuple[Tensor, Tensor], CoverageState]:
         """c_i = att(s_{i-1}, C_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i);  C_i from C_{i-1} and alpha_i."""
         look = self.attention(state.hidden[:, None], state.memory, extra=state.coverage)  # never fused: has weights
         context, weights = look.context.squeeze(1), look.weights.mT  # [B, 2n], [B, S, 1]

@@ -114,7 +114,7 @@ class RNNencdec(Bahdanau):
     def __init__(self, config: RNNencdecConfig) -> None:
         rnnsearch = rnnsearch_config(config)
         super().__init__(rnnsearch, Decoder(rnnsearch, memory_width=config.width, score=uniform), directions=1)
-        self.config = config  # type: ignore[assignment]
+        self.config = config
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Read source [B, S] into one slot, the last forward state [B, 1, n], from which s_0 comes as well."""

@@ -49,7 +49,7 @@ class Monotonic(Bahdanau):
     def __init__(self, config: MonotonicConfig) -> None:
         rnnsearch = rnnsearch_config(config)
         super().__init__(rnnsearch, MonotonicDecoder(rnnsearch, ForwardOnly(config.noise, config.test == "hard")))
-        self.config = config  # type: ignore[assignment]
+        self.config = config
         score = self.decoder.attention.score
         assert isinstance(score, NormedAdditive)
         score.reset(config.offset)  # again: RNNsearch has drawn or zeroed all of its parameters
@@ -63,12 +63,12 @@ class MonotonicDecoder(Decoder):
         super().__init__(config, memory_width=2 * config.width, score=score)
         self.attention.normalise = normalise
 
-    def start(self, memory: Memory) -> MonotonicState:  # type: ignore[override]
+    def start(self, memory: Memory) -> MonotonicState:
         hidden = super().start(memory).hidden
         first = torch.arange(memory.values.shape[1], device=hidden.device) == 0  # [S]
         return MonotonicState(memory, hidden, first.to(hidden.dtype).expand(len(hidden), 1, -1))
 
-    def step(self, input_gates: Tensor, state: MonotonicState) -> tuple[tuple[Tensor, Tensor], MonotonicState]:  # type: ignore[override]
+    def step(self, input_gates: Tensor, state: MonotonicState) -> tuple[tuple[Tensor, Tensor], MonotonicState]:
         """c_i = att(s_{i-1}, alpha_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i)."""
         look = self.attention(state.hidden[:, None], state.memory, previous=state.previous)  # never fused: has weights
         context = look.context.squeeze(1)  # [B, 2n]

@@ -2,7 +2,6 @@
 
 import base64
 import json
-from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
@@ -61,8 +60,7 @@ async def alternatives(call: Call) -> Response:
     """POST /api/v1/alternatives: words that could come at a position of the translation, with probabilities."""
     worker = call.translator
     text, most = _text(call), call.fields.number("most", 8, 1, 50)
-    given = call.fields.get("prefix")
-    prefix = _pieces(call, "prefix", given) if given is None else _text_or_pieces(call, "prefix", given)
+    prefix = _text_or_pieces(call, "prefix", required=True)
     return await call.answer(worker, "alternatives", text, prefix, most)
 
 
@@ -96,12 +94,12 @@ async def example(call: Call) -> Response:
 def _look(call: Call) -> TraceRequest:
     return TraceRequest(
         text=_text(call),
-        target=_text_or_pieces(call, "target", call.fields.get("target")),
-        prefix=_text_or_pieces(call, "prefix", call.fields.get("prefix")),
+        target=_text_or_pieces(call, "target"),
+        prefix=_text_or_pieces(call, "prefix"),
         beam=call.fields.number("beam", 0, 1, call.limits.beam) or None,
         changes=call.fields.get("changes"),
-        layers=_numbers("layers", call.fields.get("layers")),
-        heads=_numbers("heads", call.fields.get("heads")),
+        layers=_numbers(call, "layers"),
+        heads=_numbers(call, "heads"),
     )
 
 
@@ -120,23 +118,23 @@ def _text(call: Call) -> str:
     return text
 
 
-def _text_or_pieces(call: Call, name: str, given: Any) -> str | tuple[str, ...] | None:
+def _text_or_pieces(call: Call, name: str, required: bool = False) -> str | tuple[str, ...] | None:
+    given = call.fields.get(name)
+    if given is None and not required:
+        return None
     if isinstance(given, str):
         call.check_size([given])
         return given
-    return None if given is None else _pieces(call, name, given)
-
-
-def _pieces(call: Call, name: str, pieces: Any) -> tuple[str, ...]:
-    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-        got = brief(json.dumps(pieces, ensure_ascii=False))
+    if not isinstance(given, list) or not all(isinstance(piece, str) for piece in given):
+        got = brief(json.dumps(given, ensure_ascii=False))
         raise RefusedError(422, f"{name} must be text, or a list of pieces as in the tokens of a trace; got {got}.")
-    if len(pieces) > call.limits.tokens:
-        raise RefusedError(422, f"{name} may have at most {call.limits.tokens} pieces; got {len(pieces)}.")
-    return tuple(pieces)
+    if len(given) > call.limits.tokens:
+        raise RefusedError(422, f"{name} may have at most {call.limits.tokens} pieces; got {len(given)}.")
+    return tuple(given)
 
 
-def _numbers(name: str, given: Any) -> tuple[int, ...] | None:
+def _numbers(call: Call, name: str) -> tuple[int, ...] | None:
+    given = call.fields.get(name)
     if given is None:
         return None
     whole = isinstance(given, list) and all(isinstance(one, int) and not isinstance(one, bool) for one in given)

@@ -28,13 +28,11 @@ async def translate(call: Call) -> Response:
     tags = call.fields.text("tag_handling", "")
     if tags not in ("", "html", "xml"):
         raise RefusedError(400, "Value for 'tag_handling' not supported.")
-    source = call.fields.text("source_lang", "") or "auto"
-    choices = await choose(call, texts, source, call.fields.text("target_lang"))
+    source, target = call.fields.text("source_lang", "") or "auto", call.fields.text("target_lang")
+    choices = await choose(call, texts, source, target)
     read = partial(read_html, rules=_rules(call)) if tags == "xml" else read_html if tags else read_plain
     layouts = await lay_out(call, texts, read)
-    terms = call.state.glossaries.terms(
-        call.client, call.fields.text("glossary_id", ""), source, call.fields.text("target_lang")
-    )
+    terms = call.state.glossaries.terms(call.client, call.fields.text("glossary_id", ""), source, target)
     found = await translate_all(call, [one.worker for one in choices], layouts, terms=terms)
 
     def build() -> dict[str, Any]:
@@ -73,8 +71,7 @@ async def list_languages(call: Call) -> Response:
     kind = call.fields.text("type", "source") or "source"
     if kind not in ("source", "target"):
         raise RefusedError(400, "Value for 'type' not supported.")
-    pairs = call.state.pairs
-    codes = list(pairs) if kind == "source" else dict.fromkeys(code for targets in pairs.values() for code in targets)
+    codes = list(call.state.pairs) if kind == "source" else call.state.targets
     formality = {"supports_formality": False} if kind == "target" else {}
     return JSONResponse([{"language": code.upper(), "name": languages.name(code), **formality} for code in codes])
 

@@ -23,6 +23,7 @@ from regard.layers.attention import Attention
 from regard.layers.transformer import PreNorm, TransformerLayer
 from regard.look.change import all_heads
 from regard.look.record import arguments, attentions
+from regard.models.contract import attentions_to_source
 
 BEST = 10  # words of the output that are listed
 
@@ -41,7 +42,7 @@ class AttentionCall(NamedTuple):
 def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tuple[str, list[AttentionCall], Tensor]:
     """Run a forward pass and keep the calls of one attention module; by default the last but one over the source."""
     modules = attentions(model)
-    cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
+    cross = attentions_to_source(model)
     chosen = name or cross[max(0, len(cross) - 2)]
     check_known("attention module", chosen, modules)
     calls: list[AttentionCall] = []

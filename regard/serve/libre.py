@@ -73,33 +73,35 @@ def _texts(q: Any, call: Call) -> list[str]:
 
 
 class Choice(NamedTuple):
-    """The language of a text, how sure it is, in per cent, and the model for it; none for a text that is in the target
-    language already, which stays as it is."""
+    """The model for a text, none for one that is in the target language already; the languages that it is translated
+    from and into, and how sure the first is, in per cent."""
 
-    source: str
-    sure: float
     worker: Worker | None
+    source: str
+    target: str
+    sure: float = 100.0  # of a language that the request names
 
 
 async def choose(call: Call, texts: list[str], source: str, target: str) -> list[Choice]:
-    """The model for each text; a language that the request names is sure."""
+    """The model for each text."""
     named = call.translator
     pairs = call.state.pairs
-    into = call.state.language(target, sorted({code for codes in pairs.values() for code in codes}))
+    into = call.state.language(target, call.state.targets)
     if call.fields.text("model", ""):
-        return [Choice(named.about["source"]["code"], 100.0, named)] * len(texts)
+        return [Choice(named, *(named.about[side]["code"] for side in ("source", "target")))] * len(texts)
     if source.lower() != "auto":
         code = call.state.language(source, list(pairs))
         worker = call.state.between(code, into)
         if worker is None:
             raise _no_pair(code, into)
-        return [Choice(code, 100.0, worker)] * len(texts)
+        return [Choice(worker, code, into)] * len(texts)
     chosen = []
     for found in await call.detect(texts):
         fits = [(code, fit) for code, fit in found if code == into or into in pairs[code]]
         if not fits:
             raise _no_pair("auto", into)
-        chosen.append(Choice(*fits[0], call.state.between(fits[0][0], into)))
+        code, sure = fits[0]
+        chosen.append(Choice(call.state.between(code, into), code, into, sure))
     return chosen
 
 
@@ -137,14 +139,9 @@ async def translate_all(
     results: list[list[Written]] = [[] for _ in layouts]
     for worker in dict.fromkeys(workers):
         mine = [number for number, one in enumerate(workers) if one is worker]
-        if worker is None:
-            for number in mine:
-                results[number] = [Written(sentence) for sentence in layouts[number].sentences]
-            continue
         sentences = [sentence for number in mine for sentence in layouts[number].sentences]
-        beam = max(worker.about["beam"], nbest) if nbest > 1 else None
-        options = Options(beam, nbest, aligned or any(layouts[number].tagged for number in mine), terms)
-        found = iter(await call.translate(worker, sentences, options))
+        links = aligned or any(layouts[number].tagged for number in mine)
+        found = iter(await call.translate(worker, sentences, Options(None, nbest, links, terms)))
         for number in mine:
             results[number] = [next(found) for _ in layouts[number].sentences]
     return list(zip(layouts, results, strict=True))
@@ -186,7 +183,7 @@ async def translate_file(call: Call) -> Response:
         layout = await aside(len(data), Layout, document.parts, call.limits.line, call.limits.sentences)
         if choice is None:
             (choice,) = await choose(call, [" ".join(layout.sentences)[:2000]], source, target)
-            code = choice.worker.about["target"]["code"] if choice.worker else choice.source
+            code = choice.target
         ((_, results),) = await translate_all(call, [choice.worker], [layout], terms=terms)
         language = "" if code == languages.UNDETERMINED else code
         written = await aside(len(data), layout.write, results)
@@ -220,7 +217,7 @@ async def stream(call: Call, worker: Worker | None, layout: Layout) -> Streaming
     It is refused before the first event if it cannot be accepted.
     """
     if worker is None:
-        as_it_is = layout.write([Written(sentence) for sentence in layout.sentences])
+        as_it_is = layout.write(await call.translate(None, layout.sentences, Options()))
         return StreamingResponse(iter([_event({"translatedText": as_it_is})]), media_type="text/event-stream")
     work = MethodCall("stream", (layout.sentences,), parts=True)
     ticket = Ticket(call.deadline, call.client, worker.about["beam"], work=work)
@@ -278,7 +275,7 @@ async def detect(call: Call) -> Response:
 async def list_languages(call: Call) -> Response:
     """GET /languages: every language of the loaded models, with the languages it can be translated into."""
     pairs = call.state.pairs
-    codes = dict.fromkeys([*pairs, *(code for targets in pairs.values() for code in targets)])
+    codes = dict.fromkeys([*pairs, *call.state.targets])
     return JSONResponse(
         [{"code": code, "name": languages.name(code), "targets": pairs.get(code, [])} for code in codes]
     )

@@ -28,6 +28,7 @@ from regard.look.html import page_tree
 from regard.look.record import attentions
 from regard.look.trace import Trace
 from regard.look.trace_file import write
+from regard.models.contract import attentions_to_source
 from regard.models.registry import entry
 from regard.serve import examples, languages
 from regard.serve.changes import parse
@@ -222,7 +223,7 @@ class TranslationModel(ServedModel):
         """How many numbers the trace of a sentence pair holds, and how many are computed to choose from."""
         model = self.translator.model
         chosen, recorded = 0, target * len(self.translator.target_vocabulary)  # logits
-        cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
+        cross = attentions_to_source(model)
         for name in attentions(model):
             heads = int(getattr(model.get_submodule(name.rpartition(".")[0]), "heads", 1))
             rows = source if _reads(name) else target

@@ -116,6 +116,11 @@ class ServerState:
                 targets.append(worker.about["target"]["code"])
         return pairs
 
+    @property
+    def targets(self) -> list[str]:
+        """The codes of all target languages, each once."""
+        return list(dict.fromkeys(code for codes in self.pairs.values() for code in codes))
+
     def named(self, name: str, kind: str) -> Worker:
         """The model of a kind with this name; the first one of the kind where the name is empty."""
         among, does = self.of_kind(kind), {"translate": "translates", "caption": "describes pictures"}[kind]
@@ -187,11 +192,17 @@ class Call:
                 each[code] = max(each.get(code, found), found)
         return [_confidences(each) for each in fits]
 
-    async def translate(self, worker: Worker, texts: list[str], options: Options) -> list[Written]:
-        """The translation of each text, or a refusal; nothing is done any more once the client has gone away."""
-        if not texts:
-            return []
-        ticket = Ticket(self.deadline, self.client, options.beam or worker.about["beam"], options)
+    async def translate(self, worker: Worker | None, texts: list[str], options: Options) -> list[Written]:
+        """The translation of each text, or a refusal; nothing is done any more once the client has gone away.
+
+        Without a model the texts are in the target language already and stay as they are.
+        """
+        if worker is None or not texts:
+            return [Written(text) for text in texts]
+        beam = max(worker.about["beam"], options.nbest)
+        if options.nbest > 1:
+            options = options._replace(beam=beam)
+        ticket = Ticket(self.deadline, self.client, beam, options)
         ticket.add(texts)
         worker.make_room(ticket.client, ticket.cost)
         self.count(texts)

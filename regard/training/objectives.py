@@ -93,8 +93,8 @@ def _twice(row: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
 
 def _consistent(model: nn.Module, hidden: Tensor, target: Tensor, weight: float, smoothing: float) -> Tensor:
     """hidden [2, ..., D] of two passes, target [...]."""
-    output = model.output
-    return linear_consistency(hidden, output.weight, output.bias, target, weight, smoothing, PAD)[0]  # type: ignore[arg-type, union-attr]
+    output: Any = model.output
+    return linear_consistency(hidden, output.weight, output.bias, target, weight, smoothing, PAD)[0]
 
 
 def packed_likelihood(model: nn.Module, batch: PackedBatch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:

@@ -4,8 +4,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 TERMINATED = 143  # as a shell reports SIGTERM
@@ -17,19 +17,22 @@ class BrokenOff(BaseException):
 
 
 @contextmanager
-def exiting() -> Iterator[None]:
-    """SIGTERM exits in this block, in which there is nothing to save, and what was begun is cleaned up.
-
-    Only the main thread can listen.
-    """
+def handling(act: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
+    """Let signals call `act` in this block; only the main thread can listen."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
+    before = {number: signal.signal(number, act) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def exiting() -> AbstractContextManager[None]:
+    """SIGTERM exits in this block, in which there is nothing to save, and what was begun is cleaned up."""
+    return handling(lambda number, frame: sys.exit(TERMINATED), signal.SIGTERM)
 
 
 class Stop:
@@ -45,18 +48,9 @@ class Stop:
         """Why training ends, for `events.Finished`."""
         return "interrupted" if self.by_keyboard else "stopped"
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Take SIGTERM and Ctrl-C as a request in this block; only the main thread can."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._request) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def listening(self) -> AbstractContextManager[None]:
+        """Take SIGTERM and Ctrl-C as a request in this block."""
+        return handling(self._request, signal.SIGTERM, signal.SIGINT)
 
     @contextmanager
     def breakable(self) -> Iterator[None]:

@@ -21,6 +21,7 @@ from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, numbered
 from regard.evaluate.scores import perplexity, score
 from regard.look.record import record
+from regard.models.contract import attentions_to_source
 from regard.symbols import END, PAD, UNKNOWN
 from regard.training import objectives
 from regard.training.settings import TrainConfig
@@ -156,7 +157,7 @@ def widened(batch: Batch | LinkedBatch, source: int, target: int) -> Batch | Lin
 
 def guided_module(model: nn.Module, layer: int) -> str:
     """The name of the attention over the source that is guided; -2, the default, is the only one where there is one."""
-    cross: tuple[str, ...] = model.looking.cross  # type: ignore[assignment]
+    cross = attentions_to_source(model)
     place = -1 if layer == -2 and len(cross) == 1 else layer
     if not -len(cross) <= place < len(cross):
         layers = numbered("layer", len(cross))

@@ -8,7 +8,7 @@ are few and are soon learned: what is left to learn is copying. Names may change
 
 import random
 
-from regard.data.builtin import SYLLABLES, Example, distinct
+from regard.data.builtin import SYLLABLES, Example
 from regard.data.pharaoh import parse_pharaoh
 
 # English, French, and the links i-j of their words; {0} and {1} are names.
@@ -20,15 +20,11 @@ _SENTENCES = (
     ("{0} was seen by {1} .", "{1} a vu {0} .", "4-0 1-1 2-2 0-3 5-4"),
     ("it was {0} who saw {1} .", "c' est {0} qui a vu {1} .", "0-0 1-1 2-2 3-3 4-4 4-5 5-6 6-7"),
 )
-_MOST = 1_000_000  # names of two and three syllables: 70^2 + 70^3, in sentences with one or two of them
+MOST = 1_000_000  # names of two and three syllables: 70^2 + 70^3, in sentences with one or two of them
 
 
-def generate(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
-    """Distinct sentences. Their lengths are what they are: the limits are not used."""
-    return distinct("names", size, seed, _MOST, _write)
-
-
-def _write(draw: random.Random) -> Example:
+def write(draw: random.Random) -> Example:
+    """A sentence with one or two names."""
     english, french, links = draw.choice(_SENTENCES)
     names = ["".join(draw.choices(SYLLABLES, k=draw.randint(2, 3))).capitalize() for _ in range(2)]
     return Example(english.format(*names), french.format(*names), tuple(sorted(parse_pharaoh(links))))

@@ -10,21 +10,17 @@ The question comes last: a model that reads forwards knows nothing of it when it
 
 import random
 
-from regard.data.builtin import Example, distinct
+from regard.data.builtin import Example
 
 _NAMES = ("anna", "tom", "mary", "paul")
 _PLACES = ("kitchen", "garden", "office", "school", "park", "station")
 _WENT = ("went", "moved", "walked")
 _FEWEST, _MOST = 2, 4  # sentences of a story
-_ROOM = 100_000  # far below the number of stories, so that distinct ones are soon found
+ROOM = 100_000  # far below the number of stories, so that distinct ones are soon found
 
 
-def generate(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
-    """Distinct stories of two to four sentences. Their lengths are what they are: the limits are not used."""
-    return distinct("questions", size, seed, _ROOM, _write)
-
-
-def _write(draw: random.Random) -> Example:
+def write(draw: random.Random) -> Example:
+    """A story of two to four sentences with its question."""
     story = [(draw.choice(_NAMES), draw.choice(_PLACES)) for _ in range(draw.randint(_FEWEST, _MOST))]
     person = draw.choice(story)[0]
     words: list[str] = []

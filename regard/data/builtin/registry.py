@@ -37,15 +37,9 @@ def _sequences(size: int, seed: int, fewest: int, most: int, order: Callable[[ra
     return distinct("sequences", size, seed, room // 2, write, "data.max_words higher")
 
 
-def generate_dates(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
-    """Distinct written dates between 1900 and 2099. Their lengths are what they are: the limits are not used.
-
-    The target is one word, to which the words that hold year, month or day belong.
-    """
-    return distinct("dates", size, seed, _DAYS * len(_FORMATS) // 2, _write_date)
-
-
 def _write_date(draw: random.Random) -> Example:
+    """A date between 1900 and 2099 as people write it. The target is one word, to which the words that hold year, month
+    or day belong."""
     date = _FIRST + datetime.timedelta(days=draw.randrange(_DAYS))
     month = _MONTHS[date.month - 1]
     source = draw.choice(_FORMATS).format(
@@ -64,14 +58,22 @@ def _write_date(draw: random.Random) -> Example:
     return Example(source, date.isoformat(), links)
 
 
+Generate = Callable[[int, int, int, int], list[Example]]  # (size, seed, min_words, max_words)
+
+
+def _drawn(name: str, most: int, write: Callable[[random.Random], Example]) -> Generate:
+    """Distinct examples, whose lengths are what they are: the limits are not used."""
+    return lambda size, seed, min_words, max_words: distinct(name, size, seed, most, write)
+
+
 class Builtin(NamedTuple):
-    """A corpus that is generated: `generate(size, seed, min_words, max_words)`."""
+    """A corpus that is generated."""
 
     name: str
     meaning: str
     source_language: str
     target_language: str
-    generate: Callable[[int, int, int, int], list[Example]]
+    generate: Generate
 
 
 BUILTIN: dict[str, Builtin] = {
@@ -80,13 +82,16 @@ BUILTIN: dict[str, Builtin] = {
         Builtin("phrasebook",
                 "English to French by a small grammar: words change place and agree; with gold word alignments",
                 "en", "fr", phrasebook.generate),
-        Builtin("dates", "dates as people write them, to ISO 8601", "en", "iso", generate_dates),
+        Builtin("dates", "dates as people write them, to ISO 8601", "en", "iso",
+                _drawn("dates", _DAYS * len(_FORMATS) // 2, _write_date)),
         Builtin("copy", "random syllables, to the same again", "", "", generate_copy),
         Builtin("reverse", "random syllables, to the same from last to first", "", "", generate_reverse),
-        Builtin("names", "English to French with invented names, which must be copied", "en", "fr", names.generate),
+        Builtin("names", "English to French with invented names, which must be copied", "en", "fr",
+                _drawn("names", names.MOST, names.write)),
         Builtin("questions", "a short story and a question about it, to the word that answers it", "en", "en",
-                questions.generate),
-        Builtin("summaries", "a tale of who has what, to what each of them does with it", "en", "en", tales.summaries),
+                _drawn("questions", questions.ROOM, questions.write)),
+        Builtin("summaries", "a tale of who has what, to what each of them does with it", "en", "en",
+                _drawn("summaries", tales.ROOM, tales.summarise)),
     )
 }  # fmt: skip
 

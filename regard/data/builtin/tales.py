@@ -15,13 +15,13 @@ order in which they came:
 import random
 from typing import NamedTuple
 
-from regard.data.builtin import Example, distinct
+from regard.data.builtin import Example
 
 _NAMES = ("anna", "tom", "mary", "paul", "nora", "carl")
 _THINGS = ("kites", "drums", "balls", "boats", "books", "lamps", "dolls", "flutes")
 _HAS = ("has", "finds")
 _DOES = ("uses", "likes")
-_ROOM = 1_000_000  # far below the number of tales, so that distinct ones are soon found
+ROOM = 1_000_000  # far below the number of tales, so that distinct ones are soon found
 
 
 class Tale(NamedTuple):
@@ -37,13 +37,10 @@ def generate(size: int, seed: int) -> list[Tale]:
     return [_write(draw) for _ in range(size)]
 
 
-def summaries(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
-    """Distinct tales and their summaries. Their lengths are what they are: the limits are not used."""
-    return distinct("summaries", size, seed, _ROOM, lambda draw: _summarise(_write(draw)))
-
-
-def _summarise(tale: Tale) -> Example:
-    """The clauses of the second half, in the order of the first; each word is linked with the one it repeats."""
+def summarise(draw: random.Random) -> Example:
+    """A tale and the clauses of its second half, in the order of the first; each word is linked with the one it
+    repeats."""
+    tale = _write(draw)
     words, summary, links = tale.text.split(" "), list[str](), list[tuple[int, int]]()
     for recalled, _ in sorted(tale.links, key=lambda link: link[1]):
         summary += [";"] if summary else []

@@ -168,69 +168,79 @@ def inline(builder: Builder, text: str) -> None:
     builder.words(html.unescape(text[reached:]))
 
 
+Stack = list[tuple[str, int]]  # brackets and emphasis that are open, as written, and where
+
+
 def find_marks(text: str) -> list[Mark]:
     """What is no words in a line; the parts of an image are found beside the whole of it."""
     marks: list[Mark] = []
-    stack: list[tuple[str, int]] = []  # brackets and emphasis that are open, as written, and where
-
-    def last_open(*kinds: str) -> int | None:
-        return next((number for number in reversed(range(len(stack))) if stack[number][0] in kinds), None)
-
+    stack: Stack = []
     ticks: dict[int, list[int]] = {}  # where runs of backticks begin, by their length
     for run in _TICKS.finditer(text):
         ticks.setdefault(len(run[0]), []).append(run.start())
     at = count = 0
     while found := _TOKEN.search(text, at):
-        kind, raw, start, at = found.lastgroup, found[0], found.start(), found.end()
+        kind, at, new = found.lastgroup, found.end(), list[Mark]()
         count += kind in ("open", "image", "close", "marks")
         if kind in ("escaped", "auto", "bare", "note", "code", "tag"):
-            whole = _whole(text, found, ticks)
-            if whole is not None:
-                marks.append(whole)
-                at = whole.end
+            new = _whole(text, found, ticks)
         elif count > MOST_MARKS:
             continue
         elif kind in ("open", "image"):
-            stack.append((raw, start))
-        elif kind == "close":
-            opened, target = last_open("[", "!["), _TARGET.match(text, start)
-            if opened is None or target is None:
-                continue
-            bracket, place = stack[opened]
-            if target[0] == "]":  # brackets without an address are words
-                del stack[opened]
-                continue
-            del stack[opened:]
-            at = target.end()
-            if bracket == "[":
-                marks += [Mark(place, place + 1, "open", f"[{place}"), Mark(start, at, "close", f"[{place}")]
-            else:
-                marks.append(Mark(place, at, "word"))
+            stack.append((found[0], found.start()))
         else:
-            before, after = text[start - 1 : start], text[at : at + 1]
-            opens = bool(after.strip()) and not (raw[0] == "_" and before.isalnum())
-            closes = bool(before.strip()) and not (raw[0] == "_" and after.isalnum())
-            opened = last_open(raw, "[", "![") if closes else None  # emphasis that is open outside a link stays open
-            if opened is not None and stack[opened][0] == raw:
-                place = stack[opened][1]
-                del stack[opened:]
-                marks += [Mark(place, place + len(raw), "open", f"*{place}"), Mark(start, at, "close", f"*{place}")]
-            elif opens:
-                stack.append((raw, start))
+            new = _end_link(text, found.start(), stack) if kind == "close" else _emphasise(text, found, stack)
+        marks += new
+        at = max([at, *(mark.end for mark in new)])
     return marks
 
 
-def _whole(text: str, found: re.Match[str], ticks: dict[int, list[int]]) -> Mark | None:
-    """The mark of a token that needs no partner, such as code or an HTML tag; None where it is words after all."""
+def _last_open(stack: Stack, *kinds: str) -> int | None:
+    return next((number for number in reversed(range(len(stack))) if stack[number][0] in kinds), None)
+
+
+def _end_link(text: str, start: int, stack: Stack) -> list[Mark]:
+    """The marks of the link or image that the bracket at `start` closes; brackets without an address are words."""
+    opened, target = _last_open(stack, "[", "!["), _TARGET.match(text, start)
+    if opened is None or target is None:
+        return []
+    if target[0] == "]":
+        del stack[opened]
+        return []
+    bracket, place = stack[opened]
+    del stack[opened:]
+    if bracket == "![":
+        return [Mark(place, target.end(), "word")]
+    return [Mark(place, place + 1, "open", f"[{place}"), Mark(start, target.end(), "close", f"[{place}")]
+
+
+def _emphasise(text: str, found: re.Match[str], stack: Stack) -> list[Mark]:
+    """The marks of the emphasis that a run of stars or the like closes; else it may open one."""
+    raw, (start, end) = found[0], found.span()
+    before, after = text[start - 1 : start], text[end : end + 1]
+    opens = bool(after.strip()) and not (raw[0] == "_" and before.isalnum())
+    closes = bool(before.strip()) and not (raw[0] == "_" and after.isalnum())
+    opened = _last_open(stack, raw, "[", "![") if closes else None  # emphasis that is open outside a link stays open
+    if opened is not None and stack[opened][0] == raw:
+        place = stack[opened][1]
+        del stack[opened:]
+        return [Mark(place, place + len(raw), "open", f"*{place}"), Mark(start, end, "close", f"*{place}")]
+    if opens:
+        stack.append((raw, start))
+    return []
+
+
+def _whole(text: str, found: re.Match[str], ticks: dict[int, list[int]]) -> list[Mark]:
+    """The mark of a token that needs no partner, such as code or an HTML tag; none where it is words after all."""
     start, end = found.span()
     if found.lastgroup == "code":  # up to the next run of as many backticks
         closing = ticks.get(end - start, [])
         following = bisect_left(closing, end)
-        return Mark(start, closing[following] + end - start, "word") if following < len(closing) else None
+        return [Mark(start, closing[following] + end - start, "word")] if following < len(closing) else []
     if found.lastgroup == "tag":
         size = html.tag_end(text[start : start + LONGEST_TAG])
-        return None if size is None else Mark(start, start + size, "tag")
-    return Mark(start, end, "escape" if found.lastgroup == "escaped" else "word")
+        return [] if size is None else [Mark(start, start + size, "tag")]
+    return [Mark(start, end, "escape" if found.lastgroup == "escaped" else "word")]
 
 
 def escape(text: str) -> str:

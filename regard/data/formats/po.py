@@ -13,7 +13,7 @@ from regard.data.formats.place import spell
 from regard.data.formats.segment import Builder, Part, Segment, has_words
 from regard.errors import DataError
 
-_LINE = re.compile(r'\s*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[(\d{1,3})\])?)\s*)?"((?:[^"\\]|\\.)*)"\s*')
+_LINE = re.compile(r'\s*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d{1,3}\])?)\s*)?"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPED = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', **{shown: f"\\{letter}" for letter, shown in _LETTERS.items()}})
@@ -31,7 +31,6 @@ class Message(NamedTuple):
     plural: str
     translations: dict[int, Field]  # by the number of the form
     fuzzy: bool
-    line: int
 
 
 def read(text: str) -> Iterator[Part]:
@@ -71,48 +70,51 @@ def segment(source: str, held: str) -> Segment | None:
 def messages(lines: list[str]) -> Iterator[Message]:
     """The messages of a file; the header, whose text is empty, is one of them. Obsolete ones are left out."""
     fields: dict[str, Field] = {}
-    parts: list[str] = []
-    name, fuzzy, begun = "", False, 0
-
-    def done() -> Message | None:
-        if "msgid" not in fields:
-            return None
-        forms = {int(key[6:] or 0): field for key, field in fields.items() if key.startswith("msgstr")}
-        plural = fields["msgid_plural"][0] if "msgid_plural" in fields else ""
-        return Message(fields["msgid"][0], plural, forms, fuzzy, begun + 1)
-
-    for number, line in enumerate([*lines, ""]):
-        bare = line.strip()
-        match = None if not bare or bare[0] == "#" else _LINE.fullmatch(line)
-        if bare and bare[0] != "#" and match is None:
-            raise DataError(
-                f"Line {number + 1} is no line of a PO file: {bare[:60]!r}; expected a comment or a string."
-            )
-        if match and not match[1]:
-            if not name:
-                raise DataError(f"Line {number + 1} of the PO file continues a string that did not begin.")
-            parts.append(match[3])
-            continue
-        if name:
-            fields[name] = unquote("".join(parts)), fields[name][1], number
-            name = ""
-        begins = match is not None and match[1] in ("msgctxt", "msgid")
-        if fields and (match is None or (begins and "msgid" in fields)) and any(k.startswith("msgstr") for k in fields):
-            found = done()
-            if found:
-                yield found
+    fuzzy = False
+    for name, field in strings(lines):
+        begins = field is None or (name in ("msgctxt", "msgid") and "msgid" in fields)
+        if begins and any(one.startswith("msgstr") for one in fields):
+            if "msgid" in fields:
+                forms = {int(one[7:-1] or 0): found for one, found in fields.items() if one.startswith("msgstr")}
+                yield Message(fields["msgid"][0], fields.get("msgid_plural", ("",))[0], forms, fuzzy)
             fields, fuzzy = {}, False
-        if match:
-            begun = begun if fields else number
-            name = "msgstr" + (match[2] or "") if match[1].startswith("msgstr") else match[1]
-            if name in fields:
-                raise DataError(f"Line {number + 1} of the PO file repeats {match[1]} within one message.")
-            fields[name] = "", number, number
-            parts = [match[3]]
-        elif bare.startswith("#,"):
-            fuzzy = fuzzy or "fuzzy" in bare
+        if field is None:
+            fuzzy = fuzzy or (name.startswith("#,") and "fuzzy" in name)
+        elif name in fields:
+            raise DataError(f"Line {field[1] + 1} of the PO file repeats {name} within one message.")
+        else:
+            fields[name] = field
     if fields:
-        raise DataError(f"The message in line {begun + 1} of the PO file has no msgstr; the file is not complete.")
+        line = min(first for _, first, _ in fields.values()) + 1
+        raise DataError(f"The message in line {line} of the PO file has no msgstr; the file is not complete.")
+
+
+def strings(lines: list[str]) -> Iterator[tuple[str, Field | None]]:
+    """Every string with its keyword and lines; comments and empty lines as they are, the end of the file as one."""
+    at = 0
+    while at < len(lines):
+        found, first = _string(lines[at], at), at
+        at += 1
+        if found is None:
+            yield lines[first].strip(), None
+            continue
+        if not found[1]:
+            raise DataError(f"Line {at} of the PO file continues a string that did not begin.")
+        parts = [found[2]]
+        while at < len(lines) and (more := _string(lines[at], at)) and not more[1]:
+            parts.append(more[2])
+            at += 1
+        yield found[1], (unquote("".join(parts)), first, at)
+    yield "", None
+
+
+def _string(line: str, number: int) -> re.Match[str] | None:
+    """The keyword and the string of a line; None for a comment and for an empty line."""
+    bare = line.strip()
+    found = None if not bare or bare[0] == "#" else _LINE.fullmatch(line)
+    if bare and bare[0] != "#" and found is None:
+        raise DataError(f"Line {number + 1} is no line of a PO file: {bare[:60]!r}; expected a comment or a string.")
+    return found
 
 
 def language_of(lines: list[str]) -> str:

@@ -5,7 +5,7 @@ Expat reads the file and says where each element is, so that nothing is written 
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from regard.data.formats import html
@@ -25,17 +25,20 @@ _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))  # states in 
 INLINE = html.Rules(inline=None, kept=(), void=(), raw=(), ignore_case=False)
 
 
+Place = tuple[int, int]  # in bytes of the file
+
+
 @dataclass
 class Unit:
-    """Where the texts of a unit are, in bytes of the file."""
+    """A unit, and where its texts are."""
 
-    source: tuple[int, int] | None = None  # of the content
-    before: tuple[int, int] | None = None  # the element behind which a target goes
-    name: str = "source"  # with its prefix
-    target: tuple[int, int] | None = None  # of the whole element
-    target_content: tuple[int, int] | None = None
-    state: str = ""
-    translate: bool = True
+    translate: bool
+    state: str
+    name: str = "source"  # of the source, with its prefix
+    elements: dict[str, Place] = field(default_factory=dict)  # where expat saw them begin and end
+    source: Place = (0, 0)  # of the content
+    target: Place = (0, 0)  # of the whole element; of none, where it goes
+    target_content: Place = (0, 0)
 
 
 class Reader(InertXML):
@@ -62,7 +65,7 @@ class Reader(InertXML):
         stays = says == "no" if says else bool(self.stays and self.stays[-1])
         aside = not _ASIDE.isdisjoint(self.path)
         if name in _UNITS and not aside:
-            self.unit = Unit(translate=not stays, state=attributes.get("state", ""))
+            self.unit = Unit(not stays, attributes.get("state", ""))
         elif self.unit and not aside and self.path[-1] in _UNITS and name in ("source", "target", "seg-source"):
             self.inner, self.begun = name, self.parser.CurrentByteIndex
             if name == "target":
@@ -78,16 +81,16 @@ class Reader(InertXML):
         if unit is None:
             return
         if name in _UNITS and not self.inner:
-            if unit.source:
+            if "source" in unit.elements:
                 self.units.append(unit)
             self.unit = None
         elif name == self.inner and self.path[-1] in _UNITS:
-            closing, self.inner = self.parser.CurrentByteIndex, ""
+            place, self.inner = (self.begun, self.parser.CurrentByteIndex), ""
             if name == "target":
-                unit.target = self.begun, closing
+                unit.elements["target"] = place
             else:
-                unit.before = self.begun, closing
-                unit.source = unit.source or unit.before
+                unit.elements.setdefault("source", place)
+                unit.elements["before"] = place  # the one behind which a target goes
 
 
 def find_units(data: bytes) -> Reader:
@@ -99,16 +102,16 @@ def find_units(data: bytes) -> Reader:
         what = expat.ErrorString(error.code)
         raise DataError(f"This is no whole XML: {what} in line {error.lineno}; export the file again.") from None
     for unit in reader.units:
-        unit.source, _ = _find(data, unit.source)
-        _, unit.before = _find(data, unit.before)
-        if unit.target:
-            unit.target_content, unit.target = _find(data, unit.target)
+        unit.source, _ = _find(data, unit.elements["source"])
+        _, (_, end) = _find(data, unit.elements["before"])
+        unit.target_content = unit.target = end, end
+        if "target" in unit.elements:
+            unit.target_content, unit.target = _find(data, unit.elements["target"])
     return reader
 
 
-def _find(data: bytes, element: tuple[int, int] | None) -> tuple[tuple[int, int], tuple[int, int]]:
+def _find(data: bytes, element: Place) -> tuple[Place, Place]:
     """The content of an element and the whole of it, given where expat saw it begin and end."""
-    assert element is not None
     begin, closing = element
     opened = _tag_end(data, begin)
     empty = closing <= opened  # <target/>
@@ -136,22 +139,17 @@ def read(text: str) -> Iterator[Part]:
         found = segment(data, unit)
         if found is None:
             continue
-        assert unit.before is not None
-        place = unit.target[0] if unit.target else unit.before[1]
-        yield data[reached:place].decode("utf-8")
+        yield data[reached : unit.target[0]].decode("utf-8")
         yield found
-        reached = unit.target[1] if unit.target else place
+        reached = unit.target[1]
     yield data[reached:].decode("utf-8")
 
 
 def segment(data: bytes, unit: Unit) -> Segment | None:
     """The segment of a unit; None if it has a translation, no words, or is not to be translated."""
-    assert unit.source is not None
     if not unit.translate:
         return None
-    raw = data[slice(*unit.source)].decode("utf-8")
-    held = data[slice(*unit.target)].decode("utf-8") if unit.target else ""
-    old = data[slice(*unit.target_content)].decode("utf-8") if unit.target_content else ""
+    raw, held, old = (data[slice(*place)].decode("utf-8") for place in (unit.source, unit.target, unit.target_content))
     if _EMPTY.sub("", old).strip() and unit.state not in _UNTRANSLATED:
         return None
     core = raw.strip(" \t\r\n")
@@ -168,7 +166,6 @@ def segment(data: bytes, unit: Unit) -> Segment | None:
 
 def _indent(data: bytes, unit: Unit) -> str:
     """The line break and white space before the source, which a new target repeats."""
-    assert unit.source is not None
     begin = data.rfind(b"<", 0, unit.source[0])
     head = data[max(0, begin - 200) : begin].decode("utf-8", "ignore")
     space = re.search(r"\r?\n[ \t]*$", head)
@@ -217,7 +214,7 @@ def pairs(text: str) -> tuple[tuple[str, str], Iterator[tuple[str, str]]]:
     if not all(found.languages):
         raise DataError("the file names no two languages; its source and target language are attributes.")
 
-    def words(side: tuple[int, int] | None) -> str:
-        return inline(data[slice(*side)].decode("utf-8")).build("").text.strip() if side else ""
+    def words(side: Place) -> str:
+        return inline(data[slice(*side)].decode("utf-8")).build("").text.strip()
 
     return found.languages, ((words(unit.source), words(unit.target_content)) for unit in found.units)
