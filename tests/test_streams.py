@@ -88,14 +88,15 @@ def test_every_token_is_predicted_once_from_the_one_before_it(size: int, streams
 def test_the_carried_loss_is_that_of_one_long_pass(name: str, data: Data, tmp_path: Path):
     model, task = make(data, name).eval(), task_of(data, tmp_path)
     text: TextStreams = data.train
+    plan = task.plan(0) if name == "lstm" else task.plan(0)[:4]
     for _ in range(2):  # the second epoch begins with fresh states again
-        losses = [task.loss(model, task.load(numbers.tolist(), 0)).total for numbers in task.plan(0)]
-        assert len(losses) > 5
-        rows = [torch.from_numpy(text.values[a:b].astype(np.int64))[None] for a, b in pairwise(text.offsets)]
+        losses = [task.loss(model, task.load(numbers.tolist(), 0)).total for numbers in plan]
+        whole = [torch.from_numpy(text.values[a:b].astype(np.int64))[None] for a, b in pairwise(text.offsets)]
+        rows = [row[:, : 7 * len(plan)] for row in whole]
         expected = sum(float(likelihood(model, row)[1]) for row in rows)
         assert float(sum(losses).detach()) == pytest.approx(expected, rel=1e-9)
     assert not any(part.requires_grad for part in leaves(task.carried))
-    fresh = sum(float(likelihood(model, task.load(numbers.tolist(), 0).target)[1]) for numbers in task.plan(0))
+    fresh = sum(float(likelihood(model, task.load(numbers.tolist(), 0).target)[1]) for numbers in plan)
     assert fresh != pytest.approx(expected, rel=1e-4)  # the state says something
 
 
@@ -147,14 +148,15 @@ def test_after_an_update_that_was_left_out_states_are_zero(name: str, data: Data
 
 
 SETTINGS = (
-    "data.size=40", "data.held_out=4", "data.subwords=word", "data.context=7", "data.streams=3", "model.width=6",
-    "model.layers=2", "model.dropout=0.2", "train.epochs=2", "train.save_every=5", "train.device=cpu",
+    "data.held_out=4", "data.subwords=word", "data.context=7", "data.streams=3", "model.width=6", "model.dropout=0.2",
+    "train.save_every=5", "train.device=cpu",
 )  # fmt: skip
+SHORT = ["data.size=20", "train.epochs=1"]
 EACH = {
-    "lstm-lm": ["model.embedding=5"],
-    "lstmn-lm": ["model.embedding=5", "model.span=5"],
-    "attentive-lm": ["model.embedding=5", "model.window=5"],
-    "transformer-lm": ["model.heads=2", "model.inner=7", "model.window=5"],
+    "lstm-lm": ["model.embedding=5", "model.layers=2", "data.size=40", "train.epochs=2"],
+    "lstmn-lm": ["model.embedding=5", "model.span=5", *SHORT],
+    "attentive-lm": ["model.embedding=5", "model.window=5", *SHORT],
+    "transformer-lm": ["model.heads=2", "model.inner=7", "model.window=5", *SHORT],
 }
 
 
@@ -179,7 +181,7 @@ def test_a_run_that_was_broken_off_ends_with_the_same_bits(model: str, tmp_path:
         with pytest.raises(Killed):
             train(tmp_path / "broken", stop)
     assert train(tmp_path / "broken")[:2] == [10, 11]
-    assert read_cursor(newest_checkpoint(tmp_path / "broken")).epoch == 2
+    assert read_cursor(newest_checkpoint(tmp_path / "broken")).epoch == (2 if model == "lstm-lm" else 1)
     assert state_of(tmp_path / "broken") == state_of(tmp_path / "whole")
 
 
