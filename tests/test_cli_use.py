@@ -371,6 +371,7 @@ def test_wrong_usage_is_one_sentence(arguments, says, tmp_path):
             "--beam 3 translate en-fr hi",
             "There is no option '--beam' of regard. It is an option of translate, .*after the",
         ),
+        ("models en-fr --preset tiny", "--preset is for the settings of a model, such as"),
         ("models en-fr bahdanau", "Got unexpected extra argument.*Did you mean en-fr/bahdanau?"),
         ("train --corpus copy --model bahdanu --out x", "There is no --model 'bahdanu'. Did you mean 'bahdanau'?"),
         (

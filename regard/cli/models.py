@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def models(
     name: Annotated[str | None, Argument(help="Model, for its settings; or a trained model or run folder.")] = None,
-    preset: Annotated[str, Option(help="Show the values of this preset.")] = "paper",
+    preset: Annotated[str | None, Option(help="Show the values of this preset (default: paper).")] = None,
     paths: Annotated[bool, Option("--paths", help="Show which code path every part takes, and why.")] = False,
 ) -> None:
     """List the models and the trained ones that ship. With a name: the settings of a model, or what a trained one (or a
@@ -25,6 +25,9 @@ def models(
     from regard.training.known import FOLDERS
 
     trained = name is not None and ("/" in name or Path(name).is_dir() or name in FOLDERS)
+    if preset is not None and (trained or name is None):
+        raise ConfigError("--preset is for the settings of a model, such as `regard models bahdanau --preset tiny`.")
+    preset = preset or "paper"
     if paths:
         put_paths(name, preset, trained)
     elif name is None:
