@@ -29,6 +29,7 @@ from patience import PATIENCE
 
 from regard.cluster import local
 
+os.environ.pop("COLUMNS", None)  # tables are as wide as they are
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the server and its children inherit it; tiny models gain nothing by two
 
 # All options of all commands are made from their signatures once and not for every command: 20 milliseconds each.

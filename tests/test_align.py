@@ -49,7 +49,8 @@ def test_links_are_pharaoh_lines_and_those_of_a_copy_are_the_identity(files, tmp
     assert code == 0, err
     expected = [" ".join(f"{at}-{at}" for at in range(len(line.split()))) for line in TEXT]
     assert out.split("\n")[:-1] == expected
-    assert align(tmp_path, trained.run("copy"), *files, "--out", tmp_path / "links")[1] == ""
+    _, out, err = align(tmp_path, trained.run("copy"), *files, "--out", tmp_path / "links")
+    assert (out, err) == ("", f"{tmp_path / 'links'}: {sum(len(line.split()) for line in TEXT)} links of 12 pairs\n")
     assert (tmp_path / "links").read_text() == "".join(f"{line}\n" for line in expected)
 
 
@@ -195,11 +196,15 @@ def test_traces_are_made_a_few_at_a_time(monkeypatch):
     ("more", "sentence"),
     [
         (["--choose"], "--choose needs --gold, or --back to compare with."),
-        (["--method", "argmx"], "Did you mean 'argmax'"),
+        (["--method", "argmx"], "There is no --method 'argmx'. Did you mean 'argmax'"),
+        (
+            ["--threshold", "2", "--method", "threshold"],
+            "--threshold must be between 0 and 1; got 2",
+        ),
         (["--head", "3"], "There is no head 3"),
         (["--layer", "3"], "There is no layer 3"),
         (["--shift", "2"], "shift must be 0 or 1; got 2."),
-        (["--back", "RUN", "--join", "grow"], "no symmetrisation"),
+        (["--back", "RUN", "--join", "grow"], "There is no --join 'grow'."),
         (["--join", "grow-diag"], "--join is for two directions; add --back RUN, or leave it out."),
         (["--text", "--method", "mutual"], "--text needs two files, source and target; got --method and mutual."),
         (["--threshold", "0.3", "--method", "thresh"], "Did you mean 'threshold'?"),

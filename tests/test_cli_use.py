@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import small
-from commands import Command, regard
+from commands import Command, regard, run_here
 from test_cli_train import refused
 
 import regard as library
@@ -364,6 +364,26 @@ def test_wrong_usage_is_one_sentence(arguments, says, tmp_path):
         ("translate README.md hi", "README.md is a file; name the folder of a run, or a model such as en-fr."),
         ("--versoin", "There is no option '--versoin' of regard. Did you mean --version?"),
         ("transalte x", "There is no command 'transalte'. Did you mean 'translate'?"),
+        ("translate en-fr beam=3 hi", "got 'beam=3'. Write decode.beam=3, or the option --beam 3."),
+        ("train --corpus copy steps=3", "got 'steps=3'. Write train.steps=3."),
+        ("train x --corpus copy = 3", "got '='. Write it without spaces."),
+        (
+            "--beam 3 translate en-fr hi",
+            "There is no option '--beam' of regard. It is an option of translate, .*after the",
+        ),
+        ("models en-fr --preset tiny", "--preset is for the settings of a model, such as"),
+        ("models en-fr bahdanau", "Got unexpected extra argument.*Did you mean en-fr/bahdanau?"),
+        ("train --corpus copy --model bahdanu --out x", "There is no --model 'bahdanu'. Did you mean 'bahdanau'?"),
+        (
+            "look en-fr hi --force xx=word",
+            "--force takes STEP=WORD, where STEP is a number from 0, or .*got 'xx=word'.",
+        ),
+        ("serve en-fr --source-language jp", "--source-language must be the code of a language; got 'jp'. Did you"),
+        (
+            "perplexity en-fr Hello",
+            "There is no file 'Hello'. A text is passed on standard input: echo 'Hello' | regard",
+        ),
+        ("reach en-fr Hello", "There is no file 'Hello'. A text is passed on standard input: echo 'Hello' | regard"),
     ],
 )
 def test_a_misspelled_option_or_command_is_one_sentence_with_the_nearest(arguments, says, tmp_path):
@@ -592,6 +612,26 @@ def test_models_and_corpora(tmp_path):
         assert said.startswith(f"{name}: ")
         assert f"To write it to files: regard corpora {name} --out {name}\n" in said
     assert not list(Path().glob("phrasebook.*"))
+
+
+def test_lists_are_wrapped_for_a_narrow_terminal(runs, corpus, monkeypatch):
+    commands = [
+        ["models"],
+        ["corpora"],
+        ["heads", runs / "head", *corpus],
+        ["heads", runs / "one", *corpus, "--silence"],
+    ]
+    wide = [run_here(*command).out for command in commands]
+    assert max(map(len, "".join(wide).split("\n"))) > 100
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = [run_here(*command).out for command in commands]
+    assert all(len(line) <= 40 or " " not in line or "`" in line or ": regard" in line
+               for line in "".join(narrow).split("\n")), narrow  # fmt: skip
+    assert [sorted(set(re.findall(r"\d+\.\d{2,3}", text))) for text in narrow] == [
+        sorted(set(re.findall(r"\d+\.\d{2,3}", text))) for text in wide
+    ], "all numbers are there"
+    (command,) = re.findall(r"^  command .+", run_here("models", "en-fr/cho").out, re.M)[:1]
+    assert len(command) > 40, "a command can be copied"
 
 
 def test_a_run_is_described(runs, tmp_path):

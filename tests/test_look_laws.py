@@ -24,7 +24,7 @@ from regard.evaluate.scores import score
 from regard.look import Force, Mask, Silence, Temperature, Trace, arrange, change, record
 from regard.look.measure import reproduce
 from regard.look.record import attentions
-from regard.symbols import END
+from regard.symbols import END, UNKNOWN
 
 TEXT = {
     "copy": "ba de fi go lu",
@@ -411,6 +411,8 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
         (lambda: trace.draw(tmp_path / "a.svg", head=-1), r"There is no head -1"),
         (lambda: trace.draw(tmp_path / "a.svg", layer=2), r"There is no layer 2"),
         (lambda: trace.draw(tmp_path / "a.svg", view="matrxi"), r"matrix"),
+        (lambda: trace.draw(tmp_path / "a.svg", veiw="matrix"), r"no option 'veiw' .* Did you mean 'view'\?"),
+        (lambda: trace.draw(tmp_path / "a.html", veiw="matrix"), r"no option 'veiw' .* Did you mean 'view'\?"),
         (lambda: inspecting.silence(translator, "2"), r"There is no layer 2 .* has layers 0 to 1\."),
         (lambda: translator.look("a", changes=[Silence("decoder.9")]), r"decoder\.9"),
         (lambda: translator.look("a", changes=[inspecting.silence(translator, "0.7")]), r"There is no head 7"),
@@ -426,6 +428,15 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
         translator.look("a", "b", prefix="c")
     with pytest.raises(DataError, match="A sentence is text; got int"):
         translator.look(7)
+
+
+def test_a_model_without_attention_refuses_changes_of_attention_and_takes_forced_words():
+    translator, text = trained.translator("fixed"), TEXT["fixed"]
+    for one in (Mask(0), Temperature(0.5), Silence("attention")):
+        with pytest.raises(RegardError, match="is a sutskever, which has no attention to words to change; force words"):
+            translator.look(text, changes=[one])
+    word = translator.target_vocabulary.pieces([UNKNOWN + 1])[0]
+    assert translator.look(text, changes=[Force(0, word)]).target.tokens[0].piece == word
 
 
 def test_a_change_leaves_no_trace_after_an_error():

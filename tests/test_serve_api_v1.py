@@ -46,6 +46,24 @@ def test_two_models_stand_side_by_side(server: Server) -> None:
     assert server.post("/api/v1/trace", text="ba", model="none").status_code == 404
 
 
+def test_a_misspelled_field_is_refused_with_the_nearest(server: Server) -> None:
+    refused = server.post("/api/v1/trace", text="ba", baem=2)
+    assert refused.status_code == 422
+    assert "There is no field 'baem' of /api/v1/trace. Did you mean 'beam'? Known: model, text" in refused.text
+    refused = server.post("/api/v1/what-if", text="ba", changes=[{"kind": "mask", "position": 0, "head": 1}])
+    assert refused.json()["error"] == "There is no field 'head' of a change of mask. Known: kind, position."
+    assert server.client.get("/api/v1/heads", params={"modle": "x"}).status_code == 422
+    assert server.translate("ba da", speed="high")["translatedText"], "other APIs have fields that we do not know"
+
+
+def test_json_that_is_sent_as_a_form_is_refused_with_the_header_it_needs(server: Server) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    for path in ("/api/v1/trace", "/translate"):
+        refused = server.client.post(path, content='{"q": "ba", "text": "ba"}', headers=form)
+        assert refused.status_code == 400
+        assert "send the header Content-Type: application/json" in refused.json()["error"]
+
+
 def test_translators_describe_no_pictures(server: Server) -> None:
     refused = server.client.post("/api/v1/caption", content=b"any picture")
     assert refused.status_code == 404
@@ -77,6 +95,15 @@ def test_a_model_without_attention_shows_its_one_vector(server: Server) -> None:
     vectors = [array(step["context"]) for step in steps]
     np.testing.assert_array_equal(vectors[0], vectors[1])
     np.testing.assert_array_equal(vectors[0], vectors[2])
+
+
+def test_a_model_without_attention_refuses_changes_of_attention(server: Server) -> None:
+    for path in ("what-if", "trace", "steps", "beam"):
+        changed = {"text": "ba da fo", "model": "rnnencdec-reverse", "changes": [{"kind": "mask", "position": 1}]}
+        refused = server.post(f"/api/v1/{path}", **changed)
+        assert refused.status_code == 422
+        assert "is a rnnencdec, which has no attention to words to change" in refused.json()["error"]
+    assert pieces(ask(server, "what-if", model="rnnencdec-reverse", prefix="ba"))[0] == "ba"
 
 
 def test_the_numbers_of_a_step_can_be_computed_again(server: Server) -> None:

@@ -28,6 +28,7 @@ from regard.serve.models import TranslationModel
 from regard.serve.process import serve
 from regard.serve.queue import TraceRequest
 from regard.serve.state import ServerState, _confidences
+from regard.training.known import find_run
 
 
 @pytest.fixture(scope="module")
@@ -243,6 +244,18 @@ def test_suggestions_are_kept_where_the_operator_wants_them(tmp_path: Path) -> N
 def test_the_name_of_a_language_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^data.source_language must be a language code such as en or pt-BR; got 'E"):
         serve([tmp_path], languages=("English", "fr"))
+    says = r"^data.target_language must be the code of a language; got 'jp'. Did you mean 'ja' \(Japanese\)\?$"
+    with pytest.raises(ConfigError, match=says):
+        serve([tmp_path], languages=("en", "jp"))
+
+
+def test_a_text_in_a_language_that_no_model_reads_fits_none() -> None:
+    vocabulary = load(find_run("en-fr")).source_vocabulary
+    text = "Der Hund schläft im Garten und die Katze ist auf dem Dach."
+    assert [fit(text, vocabulary, code)[0] for code in ("en", "fr")] == [0, 0]
+    assert fit(text, vocabulary, "de")[0] > 0.3
+    assert fit("The dog sleeps in the garden.", vocabulary, "en")[0] > 0.8
+    assert _confidences({"en": (0.0, 60.0), "fr": (0.0, 20.0)}) == [("fr", 0.0), ("en", 0.0)]
 
 
 def test_languages_with_one_joint_vocabulary_differ_by_their_common_words() -> None:

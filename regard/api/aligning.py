@@ -113,10 +113,10 @@ class Linking:
     join: str = "grow-diag"  # of both directions, where there are two: one of `alignment.SYMMETRISATIONS`, or `MEAN`
 
     def __post_init__(self) -> None:
-        check_known("way", self.method, METHODS, " to find links", DataError)
-        check_known("symmetrisation", self.join, (MEAN, *alignment.SYMMETRISATIONS), error=DataError)
+        check_known("method", self.method, METHODS, error=DataError)
+        check_known("join", self.join, (MEAN, *alignment.SYMMETRISATIONS), error=DataError)
         if not 0 <= self.threshold <= 1:
-            raise DataError(f"The least weight of a link lies between 0 and 1; got {self.threshold}.")
+            raise DataError(f"threshold must be between 0 and 1; got {self.threshold}.")
 
 
 ARGMAX = Linking()

@@ -192,6 +192,7 @@ class Translator(Trained):
         forces = sorted((one for one in changes if isinstance(one, Force)), key=lambda one: one.t)
         if (prefix is not None or forces) and target is not None:
             raise DataError("A target excludes a prefix and forced words; pass one or the other.")
+        self.check_changes(changes)
         begins = None if prefix is None else self.prefix_ids(prefix)
         forced_words = tracing.describe_forced(self.target_vocabulary, begins)
         steps: list[SearchStep] = []
@@ -411,6 +412,14 @@ class Translator(Trained):
         words = [word for text in texts for word in passages.unseen(text)]
         note = "the forced words hold characters or words that were never seen in training"
         return [{"flag": "forced", "text": note, "words": words}] if words else []
+
+    def check_changes(self, changes: Sequence[Change]) -> None:
+        """Refuse changes of attention if the model has none; words can be forced in any model."""
+        if any(not isinstance(one, Force) for one in changes) and links.is_fixed(self.model):
+            raise RunError(
+                f"{self.name} is a {self.experiment.name}, which has no attention to words to change; force words of "
+                f"the translation, or use another model, such as bahdanau, luong or transformer."
+            )
 
     def _weigher(self, source: Tensor, lengths: Tensor) -> Weigh:
         self.needs_one_model("use the coverage penalty")

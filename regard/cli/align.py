@@ -12,7 +12,7 @@ import regard
 from regard.cli.options import Device, Gold, Pairs, Run, Shards, only, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, load, pair_files, pairs_of, put, watch
-from regard.errors import ConfigError
+from regard.errors import ConfigError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -162,6 +162,7 @@ def _put_links(links: "list[Alignment]", out: Path | None, answers: "list[GoldLi
 
     if out is not None:
         write_pharaoh(links, out)
+        typer.echo(f"{out}: {counted(sum(map(len, links)), 'link')} of {counted(len(links), 'pair')}", err=True)
     elif answers is None:
         for line in links:
             put(format_pharaoh(line))

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 from typer import Argument, Option
 
 from regard.cli.progress import bar
-from regard.cli.text import check_out, put
+from regard.cli.text import check_out, fitted, put
 from regard.errors import ConfigError, DataError, check_known, counted
 
 SHOWN = 3  # examples of a corpus
@@ -31,8 +31,7 @@ def corpora(
     if name is None:
         meanings = {known: found.meaning for known, found in BUILTIN.items()}
         meanings |= {known: found.meaning for known, found in OTHERS.items()}
-        for known, meaning in meanings.items():
-            put(f"{known:<14} {meaning}")
+        put(fitted([f"{known:<14} {meaning}" for known, meaning in meanings.items()], map(": ".join, meanings.items())))
         put("\n`regard corpora NAME` shows examples of one.")
         put("To train on one: regard train --corpus phrasebook --model bahdanau --preset tiny --out runs/first")
         return

@@ -161,6 +161,7 @@ def _translation(translator: Any, text: str, given: dict[str, Any]) -> tuple[Any
     from regard.api import inspecting
     from regard.api.terms import read_terms
     from regard.look.change import Change, Force, Temperature
+    from regard.look.text import label
 
     changes: list[Change] = [inspecting.silence(translator, place) for place in given.get("silence", ())]
     for word in given.get("mask", ()):
@@ -169,6 +170,11 @@ def _translation(translator: Any, text: str, given: dict[str, Any]) -> tuple[Any
     beginnings: list[str] = []
     for wish in given.get("force", ()):
         step = re.fullmatch(r"([0-9]{1,6})=(.*)", wish, re.DOTALL)
+        if step is None and re.match(r"[^\s=]*=", wish):
+            raise ConfigError(
+                f"--force takes STEP=WORD, where STEP is a number from 0, or the words that the translation begins "
+                f"with; got {label(wish)!r}."
+            )
         if step is None:
             beginnings.append(wish)
         else:

@@ -8,7 +8,18 @@ from typer import Argument, Option
 
 from regard.cli.options import AsJson, Device, Folder, Gold, Pairs, Run, Shards, TextFile
 from regard.cli.progress import bar
-from regard.cli.text import check_out, lines_of, load, pair_files, pairs_of, put, put_result, watch
+from regard.cli.text import (
+    check_out,
+    check_text_file,
+    fitted,
+    lines_of,
+    load,
+    pair_files,
+    pairs_of,
+    put,
+    put_result,
+    watch,
+)
 from regard.errors import ConfigError, check_known, counted
 
 if TYPE_CHECKING:
@@ -76,7 +87,7 @@ def _put_worth(translator: Any, sources: list[str], targets: list[str], beam: in
     usual = translator.experiment.decode.beam
     said = f"BLEU with beam {beam} (--beam)" + (f"; regard score searches with beam {usual}" * (usual != beam))
     found = {"sentences": len(sources), "beam": beam, "heads": rows}
-    put_result(f"{_worth(rows)}\n{said}", found, as_json)
+    put_result(f"{fitted(_worth(rows), _each_worth(rows))}\n{fitted([said], [said])}", found, as_json)
 
 
 def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
@@ -84,17 +95,33 @@ def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
     rates = ", aer as a fraction, with shift 0 (regard align --choose tries both)" if "aer" in found.measures else ""
     said = f"means over {counted(found.sentences, 'sentence')}, sorted by {ranked}; entropy in nats{rates}"
     data = {"sentences": found.sentences, "by": ranked, "heads": rows}
-    put_result(f"{found.to_text(ranked)}\n{said}", data, as_json)
+    each = (
+        f"{row.name}, head {row.head}: {', '.join(f'{name} {value:.3f}' for name, value in row.values.items())}"
+        for row in found.ranked(ranked)
+    )
+    table = fitted(found.to_text(ranked).split("\n"), each)
+    put_result(f"{table}\n{fitted([said], [said])}", data, as_json)
 
 
-def _worth(rows: list[dict[str, Any]]) -> str:
+def _worth(rows: list[dict[str, Any]]) -> list[str]:
     wide = max(len(row["module"]) for row in rows)
     whole = rows[0]["bleu"] + rows[0]["drop"]
     lines = [f"{'removed':<{wide}}  head    BLEU    loss", f"{'(none)':<{wide}}     -  {whole:6.2f}       -"]
     for row in rows:
         head = "all" if row["head"] is None else row["head"]
         lines.append(f"{row['module']:<{wide}}  {head:>4}  {row['bleu']:6.2f}  {row['drop']:6.2f}")
-    return "\n".join(lines)
+    return lines
+
+
+def _each_worth(rows: list[dict[str, Any]]) -> list[str]:
+    """The same table for a narrow terminal."""
+    whole = f"(none): BLEU {rows[0]['bleu'] + rows[0]['drop']:.2f}"
+    heads = ("all" if row["head"] is None else row["head"] for row in rows)
+    each = (
+        f"{row['module']}, head {head}: BLEU {row['bleu']:.2f}, loss {row['drop']:.2f}"
+        for row, head in zip(rows, heads, strict=True)
+    )
+    return [whole, *each]
 
 
 def flow(
@@ -146,6 +173,7 @@ def reach(
     """
     if farthest < 1:
         raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
+    check_text_file(file, "reach")
     writer = load(run, device, "language")
     if shards.on:
         from regard.api.corpus import reach_corpus, read_reach

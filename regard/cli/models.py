@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from regard.cli.options import Run
 from regard.cli.progress import bar
-from regard.cli.text import note_unfinished, put
+from regard.cli.text import fitted, note_unfinished, put
 from regard.errors import ConfigError, check_known, counted
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def models(
     name: Annotated[str | None, Argument(help="Model, for its settings; or a trained model or run folder.")] = None,
-    preset: Annotated[str, Option(help="Show the values of this preset.")] = "paper",
+    preset: Annotated[str | None, Option(help="Show the values of this preset (default: paper).")] = None,
     paths: Annotated[bool, Option("--paths", help="Show which code path every part takes, and why.")] = False,
 ) -> None:
     """List the models and the trained ones that ship. With a name: the settings of a model, or what a trained one (or a
@@ -25,6 +25,9 @@ def models(
     from regard.training.known import FOLDERS
 
     trained = name is not None and ("/" in name or Path(name).is_dir() or name in FOLDERS)
+    if preset is not None and (trained or name is None):
+        raise ConfigError("--preset is for the settings of a model, such as `regard models bahdanau --preset tiny`.")
+    preset = preset or "paper"
     if paths:
         put_paths(name, preset, trained)
     elif name is None:
@@ -54,10 +57,11 @@ def list_models() -> None:
 
     others = {known: package for known, package in installed().items() if known not in MODELS}
     name, paper = max(map(len, [*MODELS, *others])), max(len(found.paper) for found in MODELS.values())
-    for known, found in MODELS.items():
-        put(f"{known:<{name}} {found.paper:<{paper}} {found.idea}")
-    for known, package in others.items():
-        put(f"{known:<{name}} of the package {package}")
+    table = [f"{known:<{name}} {found.paper:<{paper}} {found.idea}" for known, found in MODELS.items()]
+    table += [f"{known:<{name}} of the package {package}" for known, package in others.items()]
+    each = [f"{known} ({found.paper}): {found.idea}" for known, found in MODELS.items()]
+    each += [f"{known}: of the package {package}" for known, package in others.items()]
+    put(fitted(table, each))
     put("\n`regard models NAME` lists the settings of one.")
 
 
@@ -76,8 +80,8 @@ def describe_model(name: str, preset: str) -> None:
     sections = {f"model (preset {preset})": chosen.model, "train": chosen.train, "data": chosen.data}
     for title, config in {**sections, "decode": chosen.decode}.items():
         put(f"[{title}]")
-        for key, value, meaning in describe(config):
-            put(f"  {key + ' = ' + str(value):<34} {meaning}")
+        rows = [(f"{key} = {value}", meaning) for key, value, meaning in describe(config)]
+        put(fitted([f"  {row[0]:<34} {row[1]}" for row in rows], map(": ".join, rows)))
         put("")
     plain = {key: value for key, value, _ in describe(found.presets.get("tiny", found.config))}
     if found.variants:
@@ -94,13 +98,17 @@ def list_shipped() -> None:
 
     found = shipped()
     put("\nTrained models, used like run folders:" if found else "\nNo trained models are installed.")
+    table, each = [], []
     for name, folder in found.items():
         card, expects = read_card(folder), about_run(folder).get("expects", {})
         size = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
         sides = f"{expects.get('source_language', '')} to {expects.get('target_language', '')}"
         scores = ", ".join(f"{one['name']} {one['small']['bleu']:.1f}" for one in card.get("scores", []))
-        put(f"{name:<16} {card.get('paper', ''):<36} {sides}, {size:.1f} MiB" + (f"; BLEU: {scores}" if scores else ""))
+        about = f"{sides}, {size:.1f} MiB" + (f"; BLEU: {scores}" if scores else "")
+        table.append(f"{name:<16} {card.get('paper', ''):<36} {about}")
+        each.append(f"{name} ({card.get('paper', '')}): {about}")
     if found:
+        put(fitted(table, each))
         put("\n`regard models NAME` says what one expects and how it was made.")
 
 
@@ -130,7 +138,8 @@ def describe_run(name: str) -> None:
     rows += [("bad at", line) for line in card.get("bad_at", [])]
     wide = max(len(key) for key, _ in rows)
     for key, value in rows:
-        put(f"  {key:<{wide}}  {value}")
+        line = f"  {key:<{wide}}  {value}"
+        put(line if key == "command" else fitted([line], [f"{key}: {value}"]))  # which is copied as it is
 
 
 def _expected(data: Any, expects: dict[str, Any] | None) -> list[tuple[str, Any]]:

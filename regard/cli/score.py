@@ -10,7 +10,18 @@ from typer import Argument, Option
 import regard
 from regard.cli.options import AsJson, Beam, Device, Pairs, Run, TextFile, With, add_options, run_folder
 from regard.cli.progress import bar
-from regard.cli.text import check_out, check_settings, lines_of, load, pairs_of, put, put_note, put_result, sections_of
+from regard.cli.text import (
+    check_out,
+    check_settings,
+    check_text_file,
+    lines_of,
+    load,
+    pairs_of,
+    put,
+    put_note,
+    put_result,
+    sections_of,
+)  # fmt: skip
 from regard.errors import ConfigError, counted
 
 
@@ -249,6 +260,7 @@ def _compare_groups(
 def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device: Device = "auto") -> None:
     """Print the perplexity of a text under a language model; the end of a line is a token."""
 
+    check_text_file(file, "perplexity")
     writer = load(run, device, "language")
     with bar("reading") as progress:
         value, tokens = writer.perplexity(lines_of(file), progress)

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -150,11 +151,21 @@ def is_text(argument: str) -> bool:
     return not named and not os.path.exists(argument)  # Path.exists raises for a long text
 
 
+def check_text_file(file: Path | None, command: str) -> None:
+    """Refuse a text in the place of a file."""
+    if file is not None and is_text(str(file)) and not file.is_dir():
+        text = brief(file)
+        raise DataError(
+            f"There is no file {text!r}. A text is passed on standard input: echo {text!r} | regard {command} RUN"
+        )
+
+
 def check_settings(arguments: Iterable[str]) -> None:
     """Refuse an argument that is no setting."""
     for stray in (one for one in arguments if not is_setting(one)):
-        files = " Files are given by options, such as --source and --target." if os.path.exists(stray) else ""
-        raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.{files}")
+        hint = " Files are given by options, such as --source and --target." if os.path.exists(stray) else ""
+        hint = " Write it without spaces." if stray == "=" else hint
+        raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.{hint}")
 
 
 def sections_of(settings: Iterable[str], *also: str) -> dict[str, dict[str, Any]]:
@@ -184,6 +195,19 @@ def check_out(path: Path | None, *inputs: str | Path | None) -> None:
 def put(line: str) -> None:
     """Write one line to standard output as UTF-8, whatever the locale."""
     sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
+
+
+def fitted(table: Sequence[str], instead: Iterable[str]) -> str:
+    """The lines of a table; for a terminal that is too narrow for them `instead`, each item wrapped and indented.
+
+    Standard output that is no terminal gets the table, unless COLUMNS is set.
+    """
+    from regard.look.text import columns, wrap
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else math.inf
+    if max(map(columns, table), default=0) <= width:
+        return "\n".join(table)
+    return "\n".join(wrap(one, int(width) - 4).replace("\n", "\n    ") for one in instead)
 
 
 def put_json(found: Any) -> None:

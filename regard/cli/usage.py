@@ -45,6 +45,7 @@ class Command(TyperCommand):
         for one in _before_texts(args):
             if _SETTING.fullmatch(one) and not _settings_of(ctx) and not os.path.exists(one):
                 raise ConfigError(f"`{_name(ctx)}` has no use for the setting {brief(one)!r}; leave it out.")
+            _check_section(one, ctx)
         with in_one_sentence(ctx, args):
             return super().parse_args(ctx, args)
 
@@ -88,10 +89,18 @@ def _refusal(error: Any, context: Any, given: list[str]) -> str:
         missing = param.opts[0] if param.param_type_name == "option" else param.metavar or param.name.upper()
         sentence = f"Expected {missing}."
     elif "extra argument" in error.message:
-        sentence = f"{brief(error.message)}. A text of several words is one argument, in quotes."
+        sentence = f"{brief(error.message)}. {_joined(given) or 'A text of several words is one argument, in quotes.'}"
     else:
         sentence = f"{brief(error.message)}."
     return f"{sentence} For all options: {_name(context)} --help."
+
+
+def _joined(given: list[str]) -> str:
+    """A hint where the name of a model that ships was written as two words."""
+    from regard.training.known import FOLDERS
+
+    names = (f"{one}/{two}" for one, two in itertools.pairwise(given))
+    return next((f"Did you mean {name}?" for name in names if name in FOLDERS), "")
 
 
 def _name(context: Any) -> str:
@@ -103,6 +112,10 @@ def _options_of(context: Any) -> dict[str, str]:
     """The options of a command by their names without dashes."""
     named = (one for param in context.command.params for one in (*param.opts, *param.secondary_opts))
     return {one.lstrip("-"): one for one in named if one.startswith("-")}
+
+
+def _has_option(command: Any, name: str) -> bool:
+    return any(name in one.opts for one in command.params)
 
 
 def _settings_of(context: Any) -> str:
@@ -120,21 +133,41 @@ def _no_option(name: str, context: Any) -> str:
     options, bare = _options_of(context), name.lstrip("-")
     close = difflib.get_close_matches(bare, options, n=1)
     hint = f" Did you mean {options[close[0]]}?" if close else _as_setting(bare, _settings_of(context))
+    owners = [one for one, command in getattr(context.command, "commands", {}).items() if _has_option(command, name)]
+    if owners:
+        hint = f" It is an option of {', '.join(owners)}; write it after the command."
     if not name.startswith("--"):
         hint += " Options begin with two dashes; a text that begins with a dash comes after --."
     return f"There is no option {brief(name)!r} of {_name(context)}.{hint}"
 
 
+def _check_section(argument: str, context: Any) -> None:
+    """Refuse a setting without its section, as beam=3."""
+    bare = re.fullmatch(r"(\w+)=(\S+)", argument)
+    section = _section_of(bare[1], _settings_of(context)) if bare and not os.path.exists(argument) else ""
+    if bare and section:
+        option = _options_of(context).get(bare[1].replace("_", "-"))
+        either = f", or the option {option} {bare[2]}" if option else ""
+        written = f"{section}.{brief(argument)}{either}"
+        raise ConfigError(f"A setting is section.key=value; got {brief(argument)!r}. Write {written}.")
+
+
 def _as_setting(option: str, takes: str) -> str:
     """A hint where an option that does not exist is a setting that the command takes."""
+    name = option.partition("=")[0].replace("-", "_").rpartition(".")[2]
+    section = _section_of(name, takes)
+    return f" It is a setting: {section}.{name}=VALUE." if section else ""
+
+
+def _section_of(name: str, takes: str) -> str:
+    """The section of a setting that the command takes; else no text."""
     from regard.data.settings import DataConfig
     from regard.decode.settings import DecodeConfig
     from regard.training.settings import TrainConfig
 
-    name = option.partition("=")[0].replace("-", "_").rpartition(".")[2]
     for section, settings in (("train", TrainConfig), ("data", DataConfig), ("decode", DecodeConfig)):
         if re.search(rf"\b(section|{section})\.key=value", takes) and name in (one.name for one in fields(settings)):
-            return f" It is a setting: {section}.{name}=VALUE."
+            return section
     return ""
 
 
@@ -144,6 +177,9 @@ def _by_options(sentence: str, context: Any) -> str:
     name, verb, rest = sentence.partition(" must be ")
     if verb and name in options:
         return options[name] + verb + rest
+    what = re.match(r"There is no (\w+) '", sentence)
+    if what and what[1] in options and is_given(context, what[1]):
+        return f"There is no {options[what[1]]} '{sentence[what.end() :]}"
     setting = re.compile(r"(?<![\w./-])(?:data|decode|train)\.(\w+)")  # and no part of a path
     named = [name for name in setting.findall(sentence) if name in options]
     if any(options[name] in sentence for name in named) or not any(is_given(context, name) for name in named):

@@ -171,7 +171,7 @@ class Trace(Contents):
         def picture(ending: str) -> bytes:
             from regard.look.draw import still  # matplotlib is imported only when a still picture is drawn
 
-            wanted = chosen(show, options, (*VIEWS[name], "dpi"), f"the {name} view")
+            wanted = chosen(show, options, (*VIEWS[name], "dpi", "view"), f"the {name} view")
             return still.render(self, ending, name, wanted)
 
         return html.draw_into(path, lambda: self.to_html(name, show, **options), picture)
@@ -205,7 +205,7 @@ class Trace(Contents):
         """
         view = self._view(view)
         known = VIEWS[view] if view in CAPTION_VIEWS else dict.fromkeys((*VIEWS[view], *PAGE))
-        return html.page(self, view, chosen(show, options, known, f"the {view} page"))
+        return html.page(self, view, chosen(show, options, (*known, "view"), f"the {view} page"))
 
     def _view(self, view: str | None) -> str:
         chosen = ("matrix" if self.image is None else "film") if view is None else view

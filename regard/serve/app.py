@@ -116,8 +116,23 @@ QUEUED |= {"/api/v1/what-if": "translate", "/api/v1/caption": "caption"}
 READERS: dict[str, ReadFields] = {"/api/v1/caption": read_query, "/translate_file": read_form}
 
 
+def known_fields(limits: Limits) -> dict[str, tuple[str, ...]]:
+    """The fields of our own endpoints, from their description. Clients of other APIs send fields that we do not have,
+    which are ignored there."""
+    found = {}
+    for path, operations in describe(limits, [], {})["paths"].items():
+        if path.startswith("/api/v1/"):
+            (one,) = operations.values()
+            body = one.get("requestBody", {}).get("content", {}).get("application/json", {"schema": {}})["schema"]
+            named = (given["name"] for given in one.get("parameters", ()))
+            found[path] = (*named, *body.get("properties", ()), "api_key", "apiKey")
+    return found
+
+
 def build(state: ServerState) -> Guard:
     """The whole application."""
+
+    known = known_fields(state.limits)
 
     def bind(endpoint: Endpoint, read: ReadFields) -> Callable[[Request], Awaitable[Response]]:
         async def act(request: Request) -> Response:
@@ -128,6 +143,8 @@ def build(state: ServerState) -> Guard:
                 raise RefusedError(
                     503, "The models are being loaded; GET /health says when they can be used.", {"Retry-After": "2"}
                 )
+            if request.url.path in known:
+                fields.check_names(known[request.url.path], request.url.path)
             return await endpoint(Call(state, request, fields))
 
         return act

@@ -3,9 +3,16 @@
 from typing import Any
 
 from regard.look.change import Change, Mask, SetRow, ShiftRow, Silence, Temperature
+from regard.serve.fields import check_name
 from regard.serve.limits import RefusedError
 
-KINDS = ("mask", "temperature", "set-row", "shift-row", "silence")
+KINDS = {  # with the fields of each
+    "mask": ("position",),
+    "temperature": ("value",),
+    "set-row": ("t", "position", "head"),
+    "shift-row": ("t", "by", "head"),
+    "silence": ("name", "head"),
+}
 
 
 def parse(changes: Any, most: int) -> list[Change]:
@@ -21,8 +28,10 @@ def parse(changes: Any, most: int) -> list[Change]:
 
 def _one(change: dict[str, Any]) -> Change:
     kind = change.get("kind")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise RefusedError(422, f"A change must be one of {', '.join(KINDS)}; got {str(kind)[:40]!r}.")
+    for field in change:
+        check_name(field, ("kind", *KINDS[kind]), f"a change of {kind}")
 
     def whole(name: str, least: int = 0) -> int:
         value = change.get(name)

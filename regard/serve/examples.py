@@ -4,7 +4,7 @@ import math
 import re
 from typing import Any
 
-from regard.api.passages import common_words
+from regard.api.passages import common_words, other_language
 from regard.data.builtin import Example
 from regard.data.builtin.registry import find_builtin
 from regard.data.settings import DataConfig
@@ -60,7 +60,8 @@ def opening(made: list[Example], language: str) -> dict[str, Any]:
 def fit(text: str, vocabulary: Vocabulary, language: str) -> tuple[float, float]:
     """How well a text fits a vocabulary, and how long it is there.
 
-    The fit is from 0 to 1: 1 if every word is one piece, 0 if all words are spelled letter by letter or unknown. The
+    The fit is from 0 to 1: 1 if every word is one piece, 0 if all words are spelled letter by letter or unknown. It is
+    also 0 if the common words are plainly those of another language, whose words may be made of the same pieces. The
     length is that of a code in which all pieces are equally likely, in nats, and common words of the language are
     shorter: the language in which a text is shorter is the likelier one, also if both have one joint vocabulary.
     """
@@ -76,4 +77,4 @@ def fit(text: str, vocabulary: Vocabulary, language: str) -> tuple[float, float]
     spelled = letters if whole else 2 * letters
     fits = (spelled - pieces) / (spelled - (whole or letters))
     length = pieces * math.log(len(vocabulary)) - COMMON * common_words(text, language)
-    return max(0.0, min(1.0, fits)), length
+    return 0.0 if other_language(text, language) else max(0.0, min(1.0, fits)), length

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
+from regard.errors import unknown
 from regard.serve.limits import Limits, RefusedError
 
 _FORM = "multipart/form-data"
@@ -34,6 +35,11 @@ class Fields:
     def replace(self, mapping: dict[str, Any]) -> None:
         """Set the fields of a JSON object; they replace all others of the same name."""
         self._values.update({name: [value] for name, value in mapping.items()})
+
+    def check_names(self, known: Iterable[str], where: str) -> None:
+        """Refuse a field that is not known: misspelled, it would have no effect."""
+        for name in self._values:
+            check_name(name, known, where)
 
     def get(self, *names: str) -> Any:
         """The first value of the first name that was sent, or None."""
@@ -75,6 +81,12 @@ class Fields:
         return value is True or str(value).lower() in ("true", "1", "yes", "on")
 
 
+def check_name(name: str, known: Iterable[str], where: str) -> None:
+    """Refuse the name of a field that is not known."""
+    if name not in known:
+        raise RefusedError(422, unknown("field", name[:80], known, f" of {where}"))
+
+
 class Upload(NamedTuple):
     """A file of a form."""
 
@@ -89,6 +101,8 @@ async def read_fields(request: Request, limits: Limits) -> Fields:
     if kind == _FORM:
         pairs += await _form(request, body, 0, "Files are not accepted here; send the text as the field q.")
     elif kind == "application/x-www-form-urlencoded":
+        if body.lstrip()[:1] == b"{":  # curl sends everything as a form
+            raise RefusedError(400, "The body looks like JSON; send the header Content-Type: application/json with it.")
         pairs += await aside(len(body), _pairs, body)
     fields = Fields(pairs)
     if request.method not in ("GET", "HEAD") and (kind == "application/json" or kind.endswith("+json")):

@@ -5,6 +5,8 @@ from functools import cache
 from langcodes import Language, standardize_tag
 from langcodes.tag_parser import LanguageTagError
 
+from regard.errors import ConfigError, brief
+
 UNDETERMINED = "und"  # the code where the run names no language
 # The spellings of LibreTranslate: pb is Brazilian Portuguese, zh and zt are the two scripts of Chinese.
 _ALIASES = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant", "": UNDETERMINED}
@@ -48,6 +50,24 @@ def without_region(code: str) -> str:
     'en'
     """
     return code.partition("-")[0].lower()
+
+
+def check_code(setting: str, code: str) -> None:
+    """Refuse a code that no language has; a country's is the most common mistake.
+
+    >>> check_code("to", "jp")
+    Traceback (most recent call last):
+    ...
+    regard.errors.ConfigError: to must be the code of a language; got 'jp'. Did you mean 'ja' (Japanese)?
+    """
+    if name(canonical(code)) != canonical(code):
+        return
+    try:
+        near = Language.get(f"und-{code}").maximize().language
+    except LanguageTagError:
+        near = None
+    hint = f" Did you mean '{near}' ({name(near)})?" if near and near not in ("en", UNDETERMINED) else ""
+    raise ConfigError(f"{setting} must be the code of a language; got {brief(code)!r}.{hint}")
 
 
 @cache

@@ -23,7 +23,7 @@ from regard.data.pharaoh import Gold
 from regard.decode.beam import SearchStep
 from regard.errors import DataError
 from regard.look import html
-from regard.look.change import change
+from regard.look.change import Change, change
 from regard.look.html import page_tree
 from regard.look.record import attentions
 from regard.look.trace import Trace
@@ -173,7 +173,7 @@ class TranslationModel(ServedModel):
 
     def _trace(self, look: TraceRequest, stop: Stop) -> Trace:
         """The trace of a sentence: of the given translation, or of the one that the model finds."""
-        changes = parse(look.changes, self.limits.changes)
+        changes = self._changes(look)
         source = self._source(look.text)
         target: list[int] | None = None
         forced: list[int] = []
@@ -193,6 +193,11 @@ class TranslationModel(ServedModel):
         self._check_size(look, len(source), len(trace.target.tokens))
         marks = (*trace.changes, *describe_forced(self.translator.target_vocabulary, forced))
         return dataclasses.replace(_part(trace, look), changes=marks)
+
+    def _changes(self, look: TraceRequest) -> list[Change]:
+        changes = parse(look.changes, self.limits.changes)
+        self.translator.check_changes(changes)
+        return changes
 
     def _source(self, text: str) -> list[int]:
         return [*self._short(self.translator.encode(text).ids, "text"), END]
@@ -239,7 +244,7 @@ class TranslationModel(ServedModel):
         if look.target is not None:
             return self._short(self._ids(look.target), "translation"), []
         prefix = [] if look.prefix is None else self._short(self._ids(look.prefix), "prefix")
-        with change(self.translator.model, *parse(look.changes, self.limits.changes)):
+        with change(self.translator.model, *self._changes(look)):
             (found,) = self.translator.translate([look.text], prefix=[prefix], beam=look.beam, stop=stop)
         return self._short(self._ids(tuple(found.tokens)), "translation"), prefix
 
@@ -261,7 +266,7 @@ class TranslationModel(ServedModel):
         """The arithmetic of step t in full: see `regard.serve.inside`."""
         model, reading = self.translator.model, _reads(name)
         written, forward = self._forced(look, t, stop, reading)
-        with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
+        with interruptible(model, stop), change(model, *self._changes(look)):
             chosen, calls, logits = watch(model, name, forward)
         return {
             "t": t,
@@ -277,7 +282,7 @@ class TranslationModel(ServedModel):
         see `regard.serve.inside`."""
         model, reading = self.translator.model, _reads(name)
         _, forward = self._forced(look, t, stop, reading)
-        with interruptible(model, stop), change(model, *parse(look.changes, self.limits.changes)):
+        with interruptible(model, stop), change(model, *self._changes(look)):
             return {"t": t, "layers": follow_path(model, forward, t, None if reading else self._word)}
 
     def worth(self, look: TraceRequest, stop: Stop) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from regard.errors import RunError
 from regard.serve.access import Access, read_tokens, secured
 from regard.serve.app import build
 from regard.serve.guard import Guard
+from regard.serve.languages import check_code
 from regard.serve.limits import Limits
 from regard.serve.model_process import SWITCH, OncePerMinute
 from regard.serve.protocol import Listener, Protocol
@@ -136,7 +137,11 @@ def _check_runs(runs: Sequence[str | Path], languages: tuple[str, str]) -> None:
     for run in runs:
         if not Path(run).is_dir():
             raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
-    check_codes(dict(zip(("source_language", "target_language"), languages, strict=True)))
+    codes = dict(zip(("source_language", "target_language"), languages, strict=True))
+    check_codes(codes)
+    for side, code in codes.items():
+        if code:
+            check_code(f"data.{side}", code)
 
 
 def _within_open_files(limits: Limits) -> Limits:

@@ -353,12 +353,12 @@ def accepts_gzip(request: Request) -> bool:
 
 
 def _confidences(fits: Mapping[str, tuple[float, float]]) -> list[tuple[str, float]]:
-    """Languages with (fit, length of the code in nats) -> languages with their confidence in per cent."""
+    """Languages with (fit, length of the code in nats) -> languages with their confidence in per cent, best first."""
     shortest = min((length for _, length in fits.values()), default=0.0)
     likely = {code: math.exp(shortest - length) for code, (_, length) in fits.items()}
     total = sum(likely.values())
     found = [(code, round(100 * fit * likely[code] / total, 1)) for code, (fit, _) in fits.items()]
-    return sorted(found, key=lambda pair: -pair[1])
+    return sorted(found, key=lambda pair: (-pair[1], fits[pair[0]][1]))  # of those that fit not at all, the likeliest
 
 
 def _unused(name: str, among: Mapping[str, Worker]) -> str:
