@@ -142,6 +142,13 @@ def test_dots_in_quotes_and_comments_are_text():
     parse_toml(b"a = '" + rb"\"" * 200_000 + b"'", Path("x"))  # in linear time
 
 
+@pytest.mark.parametrize("value", ["9" * 5000, "0x" + "f" * 5000, "[" * 5000, "[" * 5000 + "]" * 5000])
+def test_what_python_cannot_read_or_print_is_no_toml(value: str):
+    with pytest.raises(ConfigError, match=r"^config\.toml is not valid TOML: "):
+        parse_toml(f"task = {value}\n".encode(), Path("config.toml"))
+    assert override({}, f"train.steps={value}") == {"train": {"steps": value}}  # text, which is refused as such
+
+
 @pytest.mark.parametrize("assignment", ["steps=200", "train.steps", "train.=3", ".steps=3", "=3", ""])
 def test_an_override_that_is_none(assignment: str):
     with pytest.raises(ConfigError, match=r"section\.key=value, as in train\.steps=200; got "):
