@@ -146,7 +146,7 @@ def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
 
 
 def _read_toml(text: str) -> dict[str, Any]:
-    """The tables of `text`; ValueError or RecursionError for what is no TOML, too deep, or a number too long to print."""
+    """The tables of `text`; ValueError or RecursionError for no TOML, too deep a one, or a number too long to print."""
     tables = tomllib.loads(text)
     repr(tables)  # Python reads hexadecimal numbers of any length, but error sentences could not show them
     return tables

@@ -376,7 +376,7 @@ def test_no_number_in_the_settings_takes_memory_before_the_weights_are_compared(
 
 def test_layers_without_end_are_refused():
     config = replace(preset("transformer", "tiny"), source_vocabulary=50, target_vocabulary=50, decoder_layers=10_001)
-    with weightless({}, "weights"), pytest.raises(ConfigError, match=r"decoder_layers must be at most 10,000; got 10001"):
+    with weightless({}, "weights"), pytest.raises(ConfigError, match=r"decoder_layers must be at most 10,000; got"):
         build("transformer", config)
 
 
