@@ -73,7 +73,7 @@ def _fit(value: Any, kind: Any, name: str, choices: Collection[str]) -> Any:
     """`value` as `kind`: whole numbers serve as floats and lists as tuples; anything else must fit as it is."""
     if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:  # also for inf and nan
         raise ConfigError(f"{name} must be a number between -2^63 and 2^63; got {_shown(value)}.")
-    if choices and value not in choices:
+    if choices and value not in tuple(choices):  # in a dict, a list as the value would raise
         raise ConfigError(f"{name} must be one of {', '.join(filter(None, choices))}; got {_shown(value)}.")
     if get_origin(kind) in (Union, types.UnionType):
         for option in get_args(kind):

@@ -91,6 +91,12 @@ def test_values_that_do_not_fit(name: str, value: object, message: str):
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.parametrize("value", [[], {}, 3, True])
+def test_what_is_no_text_is_none_of_the_choices_of_a_table(value: object):
+    with pytest.raises(ConfigError, match=r"^model\.score must be one of dot, .*; got "):
+        read(MODELS["bahdanau"].config, {"score": value}, "model")
+
+
 @pytest.mark.parametrize(
     ("assignment", "key", "value"),
     [
