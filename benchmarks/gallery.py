@@ -4,6 +4,7 @@ The page holds the commands; this runs them as printed, block by block, from the
 chosen by words of their headings (default: all): python benchmarks/gallery.py captions documents
 """
 
+import argparse
 import os
 import re
 import subprocess
@@ -64,4 +65,6 @@ def main(*wanted: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("section", nargs="*", help="words of headings; without any, all sections")
+    main(*parser.parse_args().section)

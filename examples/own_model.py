@@ -1,6 +1,6 @@
 """A model of your own, used by every command:
 
-    regard --import own_model train --model nearest --corpus copy --out runs/mine
+    regard --import own_model train --model nearest --preset tiny --corpus copy --out runs/mine
 
 Run it in this folder, or make your package installable with an entry point, and leave --import out:
 

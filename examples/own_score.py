@@ -3,8 +3,8 @@
 `attend` takes any function of query and keys as a score, and any function of scores and mask as a normaliser. With a
 name in the tables of `regard.core` they can be chosen in the settings of models:
 
-    regard --import own_score train --model luong --corpus copy --out runs/mine model.score=distance \\
-        model.normaliser=top-two model.window=global
+    regard --import own_score train --model luong --preset tiny --corpus copy --out runs/mine \\
+        model.score=distance model.normaliser=top-two model.window=global
 
 Run it in this folder. The run's config.toml names the package that it needs.
 """

@@ -73,7 +73,7 @@ def _fit(value: Any, kind: Any, name: str, choices: Collection[str]) -> Any:
     """`value` as `kind`: whole numbers serve as floats and lists as tuples; anything else must fit as it is."""
     if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:  # also for inf and nan
         raise ConfigError(f"{name} must be a number between -2^63 and 2^63; got {_shown(value)}.")
-    if choices and value not in choices:
+    if choices and value not in tuple(choices):  # in a dict, a list as the value would raise
         raise ConfigError(f"{name} must be one of {', '.join(filter(None, choices))}; got {_shown(value)}.")
     if get_origin(kind) in (Union, types.UnionType):
         for option in get_args(kind):
@@ -140,9 +140,16 @@ def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
             f"several lines."
         )
     try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also a number of too many digits
+        return _read_toml(text)
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {brief(error)}.") from None
+
+
+def _read_toml(text: str) -> dict[str, Any]:
+    """The tables of `text`; ValueError or RecursionError for no TOML, too deep a one, or a number too long to print."""
+    tables = tomllib.loads(text)
+    repr(tables)  # Python reads hexadecimal numbers of any length, but error sentences could not show them
+    return tables
 
 
 def check_once(settings: Iterable[str], options: Mapping[str, str]) -> None:
@@ -162,8 +169,8 @@ def override(tables: dict[str, Any], *assignments: str) -> dict[str, Any]:
                 f"A setting on the command line is section.key=value, as in train.steps=200; got {assignment!r}."
             )
         try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+            value = _read_toml(f"value = {text}")["value"]
+        except (ValueError, RecursionError):
             value = text
         table = tables.get(section, {})
         if not isinstance(table, dict):

@@ -91,6 +91,12 @@ def test_values_that_do_not_fit(name: str, value: object, message: str):
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.parametrize("value", [[], {}, 3, True])
+def test_what_is_no_text_is_none_of_the_choices_of_a_table(value: object):
+    with pytest.raises(ConfigError, match=r"^model\.score must be one of dot, .*; got "):
+        read(MODELS["bahdanau"].config, {"score": value}, "model")
+
+
 @pytest.mark.parametrize(
     ("assignment", "key", "value"),
     [
@@ -140,6 +146,13 @@ def test_dots_in_quotes_and_comments_are_text():
     text = f'# {"." * 200}\nfiles = {files}  # {"." * 200}\nprose = """{prose}\n\'{prose}"""\n'
     assert parse_toml(text.encode(), Path("x")) == {"files": files, "prose": f"{prose}\n'{prose}"}
     parse_toml(b"a = '" + rb"\"" * 200_000 + b"'", Path("x"))  # in linear time
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "0x" + "f" * 5000, "[" * 5000, "[" * 5000 + "]" * 5000])
+def test_what_python_cannot_read_or_print_is_no_toml(value: str):
+    with pytest.raises(ConfigError, match=r"^config\.toml is not valid TOML: "):
+        parse_toml(f"task = {value}\n".encode(), Path("config.toml"))
+    assert override({}, f"train.steps={value}") == {"train": {"steps": value}}  # text, which is refused as such
 
 
 @pytest.mark.parametrize("assignment", ["steps=200", "train.steps", "train.=3", ".steps=3", "=3", ""])

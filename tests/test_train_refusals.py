@@ -4,6 +4,8 @@ import json
 import os
 import random
 import shutil
+import tracemalloc
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from regard.data.files import seal
 from regard.data.vocabulary import Vocabulary
 from regard.data.word_vocabulary import Plain
 from regard.errors import ConfigError, DataError, RegardError, RunError
+from regard.models.registry import MODELS, build, preset
 from regard.training.events import DataReady
 from regard.training.experiment import resolve
 from regard.training.runs import (
@@ -28,6 +31,7 @@ from regard.training.runs import (
     read_tensors,
 )
 from regard.training.start import train as begin
+from regard.training.weights import weightless
 
 SETTINGS = ("train.steps=8", "train.validate_every=4", "train.best_by=loss")
 
@@ -349,6 +353,31 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 def test_a_model_that_no_memory_holds_is_refused_before_it_is_built(model, width, tmp_path):
     with pytest.raises(ConfigError, match=r"do not fit into memory: over|describe no model that can be"):
         small.train(model, tmp_path / "run", f"model.width={width}")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_no_number_in_the_settings_takes_memory_before_the_weights_are_compared(model):
+    tiny = preset(model, "tiny")
+    tiny = replace(tiny, **{one.name: 50 for one in fields(tiny) if one.name.endswith("vocabulary")})
+    shapes = {name: weights.shape for name, weights in build(model, tiny).state_dict().items()}
+    for one in fields(tiny):
+        if type(getattr(tiny, one.name)) is int:
+            tracemalloc.start()
+            try:
+                with weightless(shapes, "weights"):
+                    build(model, replace(tiny, **{one.name: 10**6}))
+            except RegardError:  # many numbers only limit what is computed later
+                pass
+            finally:
+                _, peak = tracemalloc.get_traced_memory()
+                tracemalloc.stop()
+            assert peak < 2**22, one.name
+
+
+def test_layers_without_end_are_refused():
+    config = replace(preset("transformer", "tiny"), source_vocabulary=50, target_vocabulary=50, decoder_layers=10_001)
+    with weightless({}, "weights"), pytest.raises(ConfigError, match=r"decoder_layers must be at most 10,000; got"):
+        build("transformer", config)
 
 
 def test_a_corpus_without_end_is_not_generated(tmp_path):

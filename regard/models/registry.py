@@ -35,6 +35,7 @@ from regard.models import (
 )
 
 IMPORTED = "REGARD_IMPORT"  # the environment variable that --import sets, so that every process of a server knows it
+MOST_LAYERS = 10_000  # published models have up to 1,000
 
 
 @dataclass(frozen=True)
@@ -187,10 +188,16 @@ def build(name: str, config: Any) -> nn.Module:
 
 
 def check_sizes(config: Any) -> None:
-    """Refuse sizes below one (below zero where zero is the default and means none) and shares outside [0, 1)."""
+    """Refuse sizes below one (below zero where zero is the default and means none) and shares outside [0, 1).
+
+    Too many layers are refused here, since models list them before they build the first, which would fill the memory.
+    """
     for field in fields(config):
         value, least = getattr(config, field.name), 0 if field.default == 0 else 1
-        if isinstance(value, int) and not isinstance(value, bool) and value < least:
+        counts = isinstance(value, int) and not isinstance(value, bool)
+        if counts and value < least:
             raise ConfigError(f"model.{field.name} must be at least {least}; got {value}.")
+        if counts and value > MOST_LAYERS and field.name.split("_")[-1] == "layers":
+            raise ConfigError(f"model.{field.name} must be at most {MOST_LAYERS:,}; got {value}.")
         if field.name == "dropout" and not 0 <= value < 1:
             raise ConfigError(f"model.dropout must be at least 0 and below 1; got {value}.")
