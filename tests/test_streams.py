@@ -190,9 +190,7 @@ def test_what_cannot_be_carried_is_refused(data: Data, tmp_path: Path):
         TextDataConfig(corpus="tales", streams=3)
     settings = ["data.size=40", "data.subwords=word", "data.context=7", "data.streams=3"]
     for model, bound in {"attentive-lm": "window", "lstmn-lm": "span", "transformer-lm": "window"}.items():
-        with pytest.raises(
-            ConfigError, match=rf"grows without a bound; set model\.{bound}, for example to data.context"
-        ):
+        with pytest.raises(ConfigError, match=rf"grows with the text; set model\.{bound}, the number of last words"):
             begin(resolve(gather(None, model, "tiny", settings, corpus="tales")), tmp_path / "run")
     ranks: Any = SimpleNamespace(world=2, device=CPU)
     with pytest.raises(ConfigError, match="trained by one process; start it without torchrun, or with --workers 1"):

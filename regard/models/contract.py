@@ -191,8 +191,8 @@ def check_bound(name: str, bound: int) -> None:
     """Refuse to carry a past of any length from row to row."""
     if not bound:
         raise ConfigError(
-            f"data.streams carries a state from row to row, and that of this model grows without a bound; set "
-            f"model.{name}, for example to data.context, or leave data.streams out."
+            f"data.streams carries a state from row to row, and that of this model grows with the text; set "
+            f"model.{name}, the number of last words that it keeps, or leave data.streams out."
         )
 
 
