@@ -199,8 +199,10 @@ def commands(page: str) -> Iterator[list[str]]:
     for token in MarkdownIt().enable("table").parse(page):
         if token.type == "fence" and token.info in ("", "bash"):
             script = token.content.replace("\\\n", " ")
-            for name, first in re.findall(r"for (\w+) in ([^\s;]+)", script):
-                script = script.replace(f"${name}", first)  # of a loop the first round
+            given = re.findall(r"for (\w+) in ([^\s;]+)", script)  # of a loop the first round
+            given += re.findall(r'^(\w+)="(.*)"', script, re.MULTILINE)
+            for name, value in given:
+                script = re.sub(rf"\${name}\b", value, script)
             yield from split(line for line in script.split("\n") if not line.startswith("    "))  # what is printed
         for span in token.children or []:
             if span.type == "code_inline" and not re.search(r"\.\.\.|…|\(", span.content):
@@ -213,7 +215,7 @@ def split(lines: Iterable[str]) -> Iterator[list[str]]:
         words = shlex.shlex(line, posix=True, punctuation_chars=";|&<>")
         words.whitespace_split = True
         for apart, command in itertools.groupby(words, lambda word: word[0] in ";|&<>" or word in ("do", "done")):
-            if not apart and (kept := [word for word in command if not re.match(r"[A-Z_]+=", word)]):
+            if not apart and (kept := [*itertools.dropwhile(re.compile(r"\w+=").match, command)]):
                 yield kept
 
 
