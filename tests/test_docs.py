@@ -104,6 +104,8 @@ def test_the_example_of_a_public_name_runs(page: Path, name: str, member: str | 
 def test_the_reference_has_every_public_name() -> None:
     described = {name for _, name, _ in PUBLIC}
     assert [name for name in regard.__all__ if f"regard.{name}" not in described] == []
+    core = [name for name, part in vars(regard.core).items() if inspect.isclass(part) or inspect.isfunction(part)]
+    assert [name for name in core if not described & {f"regard.{name}", f"regard.core.{name}"}] == []
 
 
 def build(out: Path) -> None:
