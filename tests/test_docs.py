@@ -139,6 +139,18 @@ def test_the_site_has_no_link_that_breaks_and_loads_nothing_from_elsewhere(site:
     assert [name for name in regard.__all__ if f'id="regard.{name}"' not in reference] == []
 
 
+def test_the_links_of_the_readme_lead_somewhere(site: Path) -> None:
+    """Most of it is not a page of the site."""
+    parsed = MarkdownIt().enable("table").parse((TREE / "README.md").read_text(encoding="utf-8"))
+    spans = [span for token in parsed for span in token.children or []]
+    links = [str(span.attrs[name]) for span in spans for name in ("href", "src") if name in span.attrs]
+    assert len(links) > 20
+    for path, _, place in (link.partition("#") for link in links if "://" not in link):
+        assert (TREE / path).exists(), path
+        if place:
+            assert f'id="{place}"' in (site / path).with_suffix(".html").read_text(encoding="utf-8"), place
+
+
 @pytest.mark.browser
 def test_search_works_from_a_file_without_a_network(site: Path, chromium) -> None:
     page = chromium.new_page("file:", offline=True)
