@@ -198,6 +198,9 @@ def test_look_shows_what_was_copied():
     at = trace.attention["attention"].weights[0, 0].argmax()
     copied = words.replace("Zo ", f"<unk> ({trace.source.tokens[at].text}) ")
     assert unknown.to_terminal(colour=False).endswith(f"\ncopied: {copied}\n")
+    seen = trace.attention["attention"]
+    blind = replace(unknown, attention={"attention": replace(seen, weights=0 * seen.weights)})
+    assert "copied: <unk> 0" in blind.to_terminal(colour=False)
 
 
 # --- monotonic attention ---------------------------------------------------------------------------------------------

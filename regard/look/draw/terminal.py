@@ -144,10 +144,10 @@ def _remarks(trace: Contents) -> list[str]:
 
 def _written(trace: Contents, seen: Attended, t: int) -> str:
     """A target token; an unknown one stands for the source word that it points at."""
-    token = trace.target.tokens[t]
-    if token.piece != SYMBOLS[UNKNOWN]:
+    token, row = trace.target.tokens[t], seen.weights.mean(0)[t]  # [S]
+    if token.piece != SYMBOLS[UNKNOWN] or not row.any():  # without any weight it points at nothing
         return token.text
-    return f"{token.text} ({trace.source.tokens[seen.weights.mean(0)[t].argmax()].text})"
+    return f"{token.text} ({trace.source.tokens[row.argmax()].text})"
 
 
 def _by_distance(weights: Array) -> str:
