@@ -136,7 +136,14 @@ class Function:
 
 
 def check(number: str, answer: Any) -> Verdict:
-    """Check the answer to an exercise such as "2.3"."""
+    """Check the answer to an exercise such as "2.3".
+
+    >>> from regard.course import check
+    >>> check("3.1", 8)
+    3.1: not 8. A sum of 64 independent products with variance 1 has variance 64.
+    >>> check("3.1", 64).right
+    True
+    """
     check_known("exercise", str(number), EXERCISES)
     wrong = EXERCISES[number].check(answer)
     return Verdict(not wrong, f"{number}: {wrong or 'right.'}")

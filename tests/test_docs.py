@@ -104,6 +104,8 @@ def test_the_example_of_a_public_name_runs(page: Path, name: str, member: str | 
 def test_the_reference_has_every_public_name() -> None:
     described = {name for _, name, _ in PUBLIC}
     assert [name for name in regard.__all__ if f"regard.{name}" not in described] == []
+    core = [name for name, part in vars(regard.core).items() if inspect.isclass(part) or inspect.isfunction(part)]
+    assert [name for name in core if not described & {f"regard.{name}", f"regard.core.{name}"}] == []
 
 
 def build(out: Path) -> None:
@@ -135,6 +137,18 @@ def test_the_site_has_no_link_that_breaks_and_loads_nothing_from_elsewhere(site:
         assert str(source.relative_to(TREE).with_suffix(".html")) in pages
     reference = (site / "docs" / "api.html").read_text(encoding="utf-8")
     assert [name for name in regard.__all__ if f'id="regard.{name}"' not in reference] == []
+
+
+def test_the_links_of_the_readme_lead_somewhere(site: Path) -> None:
+    """Most of it is not a page of the site."""
+    parsed = MarkdownIt().enable("table").parse((TREE / "README.md").read_text(encoding="utf-8"))
+    spans = [span for token in parsed for span in token.children or []]
+    links = [str(span.attrs[name]) for span in spans for name in ("href", "src") if name in span.attrs]
+    assert len(links) > 20
+    for path, _, place in (link.partition("#") for link in links if "://" not in link):
+        assert (TREE / path).exists(), path
+        if place:
+            assert f'id="{place}"' in (site / path).with_suffix(".html").read_text(encoding="utf-8"), place
 
 
 @pytest.mark.browser
@@ -199,8 +213,10 @@ def commands(page: str) -> Iterator[list[str]]:
     for token in MarkdownIt().enable("table").parse(page):
         if token.type == "fence" and token.info in ("", "bash"):
             script = token.content.replace("\\\n", " ")
-            for name, first in re.findall(r"for (\w+) in ([^\s;]+)", script):
-                script = script.replace(f"${name}", first)  # of a loop the first round
+            given = re.findall(r"for (\w+) in ([^\s;]+)", script)  # of a loop the first round
+            given += re.findall(r'^(\w+)="(.*)"', script, re.MULTILINE)
+            for name, value in given:
+                script = re.sub(rf"\${name}\b", value, script)
             yield from split(line for line in script.split("\n") if not line.startswith("    "))  # what is printed
         for span in token.children or []:
             if span.type == "code_inline" and not re.search(r"\.\.\.|…|\(", span.content):
@@ -213,7 +229,7 @@ def split(lines: Iterable[str]) -> Iterator[list[str]]:
         words = shlex.shlex(line, posix=True, punctuation_chars=";|&<>")
         words.whitespace_split = True
         for apart, command in itertools.groupby(words, lambda word: word[0] in ";|&<>" or word in ("do", "done")):
-            if not apart and (kept := [word for word in command if not re.match(r"[A-Z_]+=", word)]):
+            if not apart and (kept := [*itertools.dropwhile(re.compile(r"\w+=").match, command)]):
                 yield kept
 
 

@@ -194,6 +194,13 @@ def test_look_shows_what_was_copied():
     words = ", ".join(f"{word} {1 - share:.2f}" for word, share in zip(("Zo", "vu", "</s>"), p_gen, strict=True))
     assert trace.to_terminal(colour=False).endswith(f"\ncopied: {words}\n")
     assert not model.generate._forward_hooks
+    unknown = replace(trace, target=as_side(["<unk>", "vu", "</s>"]))  # it stands for the word that it points at
+    at = trace.attention["attention"].weights[0, 0].argmax()
+    copied = words.replace("Zo ", f"<unk> ({trace.source.tokens[at].text}) ")
+    assert unknown.to_terminal(colour=False).endswith(f"\ncopied: {copied}\n")
+    seen = trace.attention["attention"]
+    blind = replace(unknown, attention={"attention": replace(seen, weights=0 * seen.weights)})
+    assert "copied: <unk> 0" in blind.to_terminal(colour=False)
 
 
 # --- monotonic attention ---------------------------------------------------------------------------------------------

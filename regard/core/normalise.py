@@ -40,6 +40,11 @@ class Causal:
     """A normaliser in which the last query may look at every slot, the one before at all but the last, and so on.
 
     With T = S that is the causal triangle; with T = 1, one step with its past in the memory, everything is visible.
+    `causal_softmax` is that of `softmax`.
+
+    >>> core.Causal(core.softmax)(torch.zeros(2, 2))
+    tensor([[1.0000, 0.0000],
+            [0.5000, 0.5000]])
     """
 
     normalise: Callable[[Tensor, Tensor | None], Tensor]
@@ -74,7 +79,12 @@ def hard_argmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 class Sample(NamedTuple):
-    """A one-hot choice and the logarithm of the probability with which it was made."""
+    """A one-hot choice and the logarithm of the probability with which it was made: the result of `hard_sample`.
+
+    >>> choice = core.hard_sample(torch.tensor([[0.0, 100.0]]))
+    >>> choice.weights, choice.logprob
+    (tensor([[0., 1.]]), tensor([0.]))
+    """
 
     weights: Tensor  # [..., T, S], one-hot; zeros where nothing is visible
     logprob: Tensor  # [..., T]; zero where nothing is visible

@@ -29,7 +29,11 @@ def dot(query: Tensor, keys: Tensor) -> Tensor:
 
 
 def uniform(query: Tensor, keys: Tensor) -> Tensor:
-    """Zero for every slot: no preference. With the one slot of a fixed-vector model the weight is then exactly one."""
+    """Zero for every slot: no preference. With the one slot of a fixed-vector model the weight is then exactly one.
+
+    >>> core.softmax(core.uniform(torch.ones(1, 1, 2), torch.randn(1, 4, 3)))
+    tensor([[[0.2500, 0.2500, 0.2500, 0.2500]]])
+    """
     return query.new_zeros(*query.shape[:-1], keys.shape[-2])  # [..., T, S]
 
 

@@ -332,7 +332,15 @@ class Importance:
 
 
 def importance(model: nn.Module, score: Callable[[], float], progress: Progress | None = None) -> list[Importance]:
-    """Leave each head out in turn: `score()` without it (such as BLEU of a translated set); the largest drop first."""
+    """Leave each head out in turn: `score()` without it (such as BLEU of a translated set); the largest drop first.
+
+    >>> from regard.look import importance
+    >>> translator = regard.load("en-fr/bahdanau")
+    >>> score = lambda: -translator.perplexity(["Where is the station?"], ["Où est la gare ?"])
+    >>> (only,) = importance(translator.model, score)  # its one attention
+    >>> only.name, only.drop > 0
+    ('decoder.attention', True)
+    """
     whole = score()
     places = [(name, head) for name in attentions(model) for head in all_heads(model, name)]
     found = []

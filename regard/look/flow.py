@@ -50,7 +50,14 @@ class Flow:
 
 
 def flow(model: nn.Module, source: Tensor, target: Tensor) -> Flow:
-    """The gradient flow of one sentence: source ids [S] and target ids [T], both with END last. Dropout is off."""
+    """The gradient flow of one sentence: source ids [S] and target ids [T], both with END last. Dropout is off.
+
+    >>> from regard.look import flow
+    >>> model = regard.load("en-fr/cho").model
+    >>> found = flow(model, torch.tensor([20, 30, 40, 2]), torch.tensor([25, 35, 2]))
+    >>> found.total.shape, found.by_distance()[0].tolist()  # [T, S], and the steps from reading to writing a word
+    ((3, 4), [0, 1, 2, 3, 4, 5])
+    """
     if source.dim() != 1 or target.dim() != 1:
         raise ShapeError(
             f"flow takes one sentence, ids [S] and [T]; got {list(source.shape)} and {list(target.shape)}."
@@ -125,7 +132,14 @@ def _embedded_order(source: Tensor, ids: Tensor) -> tuple[tuple[int, ...], tuple
 
 def draw_flows(flows: Mapping[str, Flow], path: str | Path, title: str | None = None) -> Path:
     """Gradient norm against distance into a .png, .svg or .pdf: one line for each model, and where it has attention and
-    a state, a second line for what is left when attention is held fixed."""
+    a state, a second line for what is left when attention is held fixed.
+
+    >>> from regard.look import draw_flows, flow
+    >>> ids = torch.tensor([20, 30, 40, 2]), torch.tensor([25, 35, 2])
+    >>> flows = {name: flow(regard.load(f"en-fr/{name}").model, *ids) for name in ("cho", "bahdanau")}
+    >>> draw_flows(flows, "flow.svg").name
+    'flow.svg'
+    """
     from regard.look.draw import curves  # matplotlib comes in only when a still picture is drawn
 
     return write_atomically(Path(path), curves.render(flows, Path(path), title))

@@ -110,7 +110,14 @@ class HeadMeasures:
 
 
 def measure(trace: Contents) -> list[HeadMeasures]:
-    """Measures of every head, every layer and the sentence, on tokens with special ones included."""
+    """Measures of every head, every layer and the sentence, on tokens with special ones included.
+
+    >>> from regard.look import measure
+    >>> heads = [[[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.5], [0.5, 0.5]]]  # [H, T, S]: a diagonal, and uniform weights
+    >>> trace = regard.Trace.from_arrays(["the", "cat"], ["le", "chat"], heads)
+    >>> [(row.head, round(row.values["entropy"], 3)) for row in measure(trace) if row.head is not None]
+    [(0, 0.0), (1, 0.693)]
+    """
     rows: list[HeadMeasures] = []
     for seen in trace.attention.values():
         special = [token.special for token in tokens_of(trace, KINDS[seen.kind][1])]
@@ -158,7 +165,14 @@ class Report:
 
 
 def report(traces: Iterable[Contents]) -> Report:
-    """Measure many sentences of one model."""
+    """Measure many sentences of one model.
+
+    >>> from regard.look import report
+    >>> translator = regard.load("en-fr")
+    >>> found = report(translator.look(text) for text in ("Where is the station?", "The cat sleeps."))
+    >>> found.sentences, len(found.ranked(by="entropy"))  # the head with the lowest entropy first
+    (2, 60)
+    """
     total = ReportSum()
     for trace in traces:
         total.add(trace)
@@ -265,7 +279,15 @@ class Reach:
 
 
 def reach(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> list[Reach]:
-    """Read batches of rows [B, T] (padded) and measure every attention module; heads are averaged."""
+    """Read batches of rows [B, T] (padded) and measure every attention module; heads are averaged.
+
+    >>> from regard.look import reach
+    >>> from regard.models.attentive_lm import AttentiveConfig, AttentiveLanguageModel
+    >>> model = AttentiveLanguageModel(AttentiveConfig(vocabulary=9, embedding=4, width=6)).eval()
+    >>> (found,) = reach(model, [torch.tensor([[4, 5, 6, 7]])], farthest=2)
+    >>> found.name, len(found.shares)  # at distance 0 and 1, and beyond
+    ('attention', 3)
+    """
     return [each.result(name) for name, each in reach_sums(model, batches, farthest).items()]
 
 

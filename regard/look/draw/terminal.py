@@ -11,7 +11,8 @@ from regard.look.palette import palette as find_palette
 from regard.look.table import Label, Show, arrange, right_to_left
 from regard.look.text import columns, label, wrap
 from regard.look.tokens import is_whole
-from regard.look.trace_data import Array, Contents
+from regard.look.trace_data import Array, Attended, Contents
+from regard.symbols import SYMBOLS, UNKNOWN
 
 SHADES = " .:-=+*#%@"  # from 0 to 1, for terminals without colour
 _LONGEST = 14
@@ -126,8 +127,8 @@ def _remarks(trace: Contents) -> list[str]:
             lines.append("stopped: " + ", ".join(stops))
         copied = {step.t: step.norms["copy"] for step in trace.steps if step.name == seen.name and "copy" in step.norms}
         if copied:
-            tokens = ((trace.target.tokens[t], share) for t, share in copied.items())
-            lines.append("copied: " + ", ".join(f"{token.text} {share:.2f}" for token, share in tokens))
+            words = (f"{_written(trace, seen, t)} {share:.2f}" for t, share in copied.items())
+            lines.append("copied: " + ", ".join(words))
     for kind in ("encoder", "decoder"):
         near = [one for one in trace.attention.values() if one.kind == kind and one.score in ("relative", "alibi")]
         if near:
@@ -139,6 +140,14 @@ def _remarks(trace: Contents) -> list[str]:
         groups = np.array_split(np.arange(heads), shared)  # neighbours share, as in `MultiHead`
         lines.append("heads that share keys: " + ", ".join(" ".join(map(str, group)) for group in groups))
     return lines
+
+
+def _written(trace: Contents, seen: Attended, t: int) -> str:
+    """A target token; an unknown one stands for the source word that it points at."""
+    token, row = trace.target.tokens[t], seen.weights.mean(0)[t]  # [S]
+    if token.piece != SYMBOLS[UNKNOWN] or not row.any():  # without any weight it points at nothing
+        return token.text
+    return f"{token.text} ({trace.source.tokens[row.argmax()].text})"
 
 
 def _by_distance(weights: Array) -> str:
