@@ -106,6 +106,8 @@ def test_the_reference_has_every_public_name() -> None:
     assert [name for name in regard.__all__ if f"regard.{name}" not in described] == []
     core = [name for name, part in vars(regard.core).items() if inspect.isclass(part) or inspect.isfunction(part)]
     assert [name for name in core if not described & {f"regard.{name}", f"regard.core.{name}"}] == []
+    known = {name.rpartition(".")[2] for name in described}
+    assert [name for name in regard.look.__all__ if name not in known] == []
 
 
 def build(out: Path) -> None:

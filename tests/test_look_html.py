@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from test_look_draw import HOSTILE, a_trace, some_weights
 
-from regard.look import Show, Trace, arrange
+from regard.look import Show, Trace
 from regard.look.draw.ribbons import strongest
 from regard.look.html import bundle, page_tree
 from regard.look.palette import DIVERGING, PALETTES, ink_on, mix
-from regard.look.table import summary
+from regard.look.table import arrange, summary
 from regard.look.trace_file import write
 
 NODE = shutil.which("node")

@@ -21,9 +21,10 @@ from regard.data.pharaoh import Gold
 from regard.errors import ConfigError, DataError, RegardError, RunError
 from regard.evaluate.alignment import score_alignments
 from regard.evaluate.scores import score
-from regard.look import Force, Mask, Silence, Temperature, Trace, arrange, change, record
+from regard.look import Force, Mask, Silence, Temperature, Trace, change, record
 from regard.look.measure import reproduce
 from regard.look.record import attentions
+from regard.look.table import arrange
 from regard.symbols import END, UNKNOWN
 
 TEXT = {

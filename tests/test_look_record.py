@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from regard.errors import ConfigError, ShapeError
-from regard.look import Picture, add_probabilities, assemble, record
+from regard.look import Picture, record
+from regard.look.assemble import add_probabilities, assemble
 from regard.look.measure import reproduce
 from regard.look.record import attentions
 from regard.look.tokens import as_side

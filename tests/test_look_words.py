@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError
-from regard.look import Picture, Side, Token, Trace, arrange, measure, report
+from regard.look import Picture, Side, Token, Trace, measure, report
 from regard.look import measure as measure_function
 from regard.look.measure import confidence, coverage, coverage_penalty, covered, diagonality, entropy, special_mass
+from regard.look.table import arrange
 
 SOURCE = ["▁Das", "▁Haus", "▁ist", "▁gr", "oß", "</s>"]
 TARGET = ["▁the", "▁hou", "se", "▁is", "▁big", "</s>"]

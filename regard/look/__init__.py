@@ -8,18 +8,17 @@ flow        how much of a word's influence goes through attention
 reach       how far back a language model attends, and to which words
 """
 
-from regard.look.assemble import add_probabilities, assemble
 from regard.look.change import Force, Mask, SetRow, ShiftRow, Silence, Temperature, change, importance
 from regard.look.flow import draw_flows, flow
 from regard.look.measure import measure, reach, report
 from regard.look.record import record
-from regard.look.table import Show, arrange
+from regard.look.table import Show
 from regard.look.tokens import Side, Token
 from regard.look.trace import Trace
 from regard.look.trace_data import Attended, Beam, BeamNode, Picture, StepVectors
 
 __all__ = [
     "Attended", "Beam", "BeamNode", "Force", "Mask", "Picture", "SetRow", "ShiftRow", "Show", "Side", "Silence",
-    "StepVectors", "Temperature", "Token", "Trace", "add_probabilities", "arrange", "assemble", "change",
-    "draw_flows", "flow", "importance", "measure", "reach", "record", "report",
+    "StepVectors", "Temperature", "Token", "Trace", "change", "draw_flows", "flow", "importance", "measure", "reach",
+    "record", "report",
 ]  # fmt: skip

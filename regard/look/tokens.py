@@ -19,7 +19,11 @@ _ENDINGS = frozenset(("s", "t", "d", "m", "re", "ve", "ll"))  # of English words
 @dataclass(frozen=True)
 class Token:
     """One token. `piece` is the vocabulary's own spelling, `text` what a reader sees; `start` and `end` are code points
-    of the sentence's text; pieces of one word share `word`; special tokens belong to no word."""
+    of the sentence's text; pieces of one word share `word`; special tokens belong to no word.
+
+    >>> regard.look.Token("cat", "▁cat", start=4, end=7, word=1).text
+    'cat'
+    """
 
     text: str
     piece: str
@@ -58,7 +62,13 @@ def is_whole(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a trace: a text and its tokens in order."""
+    """One side of a trace: a text and its tokens in order.
+
+    >>> words = regard.look.Token("the", "▁the", 0, 3, word=0), regard.look.Token("cat", "▁cat", 4, 7, word=1)
+    >>> side = regard.look.Side("the cat", words)
+    >>> [side.text[token.start : token.end] for token in side.tokens]
+    ['the', 'cat']
+    """
 
     text: str
     tokens: tuple[Token, ...]

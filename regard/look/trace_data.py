@@ -33,6 +33,10 @@ class Attended:
     `query` is the decoder state that row t was computed from: "previous" (s_{t-1}, before y_{t-1} was read) or
     "current" (after y_{t-1} was read). `shift` is 1 where row t aligns the word just read, y_{t-1}, instead of the
     next word, y_t (Luong 2015, footnote 14, for content-based scores); drawings and alignments move the rows by it.
+
+    >>> seen = regard.look.Attended("attention", torch.eye(2))  # one head: two target words, two source words
+    >>> seen.weights.shape, seen.heads, seen.kind
+    ((1, 2, 2), 1, 'cross')
     """
 
     name: str
@@ -74,7 +78,11 @@ class Attended:
 
 @dataclass(frozen=True)
 class StepVectors:
-    """Vectors of one decoding step, each averaged into at most 32 bins, for teaching pictures."""
+    """Vectors of one decoding step, each averaged into at most 32 bins, for teaching pictures.
+
+    >>> regard.look.StepVectors(t=0, name="attention", context=(0.5, -1.0), norms={"context": 1.1}).norms
+    {'context': 1.1}
+    """
 
     t: int
     name: str
@@ -91,7 +99,13 @@ class StepVectors:
 
 @dataclass(frozen=True)
 class BeamNode:
-    """One candidate of a beam search: `token` after its parent's prefix."""
+    """One candidate of a beam search: `token` after its parent's prefix.
+
+    `logprob` is that of the token, `total` that of the prefix with it; candidates are ranked by `score`.
+
+    >>> regard.look.BeamNode(id=1, parent=0, step=1, token="chat", logprob=-0.2, total=-0.3, score=-0.3).finished
+    False
+    """
 
     id: int
     parent: int | None
@@ -111,7 +125,14 @@ class BeamNode:
 
 @dataclass(frozen=True)
 class Beam:
-    """A search tree: every candidate, and the finished ones by rank, the best first."""
+    """A search tree: every candidate, and the finished ones by rank, the best first.
+
+    >>> first = regard.look.BeamNode(0, None, 0, "le", -0.1, -0.1, -0.1)
+    >>> second = regard.look.BeamNode(1, 0, 1, "chat", -0.2, -0.3, -0.3, finished=True)
+    >>> beam = regard.look.Beam(size=1, nodes=(first, second), ranked=(1,))
+    >>> [node.token for node in beam.nodes]
+    ['le', 'chat']
+    """
 
     size: int
     nodes: tuple[BeamNode, ...]
@@ -131,7 +152,11 @@ class Beam:
 
 @dataclass(frozen=True)
 class Picture:
-    """The picture that a caption was written for: its size in pixels and its grid of cells."""
+    """The picture that a caption was written for: its size in pixels and its grid of cells.
+
+    >>> regard.look.Picture(width=224, height=224, grid=(7, 7)).grid
+    (7, 7)
+    """
 
     width: int
     height: int
