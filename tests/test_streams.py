@@ -24,6 +24,7 @@ from regard.errors import ConfigError, DataError
 from regard.evaluate.language import text_loss
 from regard.models import attentive_lm, lstm_lm, lstmn, transformer_lm
 from regard.models.attentive_lm import AttentiveLanguageModel
+from regard.models.contract import TextModel
 from regard.models.lstm_lm import LSTMLanguageModel
 from regard.models.lstmn import LSTMNLanguageModel
 from regard.models.transformer_lm import TransformerLanguageModel
@@ -200,6 +201,24 @@ def test_a_run_that_was_broken_off_ends_with_the_same_bits(model: str, tmp_path:
     assert train(tmp_path / "broken")[:2] == [10, 11]
     assert read_cursor(newest_checkpoint(tmp_path / "broken")).epoch == (2 if model == "lstm-lm" else 1)
     assert state_of(tmp_path / "broken") == state_of(tmp_path / "whole")
+
+
+def test_a_model_of_another_package_whose_state_grows_is_refused(data: Data, tmp_path: Path):
+    class Growing(AttentiveLanguageModel):
+        stream, read = TextModel.stream, TextModel.read  # type: ignore[assignment]
+
+    model = Growing(replace(attentive_lm.PRESETS["tiny"], **data.encoding.sizes()))
+    with pytest.raises(ConfigError, match="`read` of Growing makes it grow; define `stream` and `read`"):
+        task_of(data, tmp_path).ready(model)
+
+
+def test_keys_are_attended_to_in_the_precision_of_their_projection(data: Data):
+    model, seen = make(data, "attentive"), []
+    model.float().attention.register_forward_pre_hook(lambda module, given: seen.append(given[1].keys.dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        model(torch.randint(3, 20, (2, 7)))
+        model.read(torch.randint(3, 20, (2, 7)), model.stream(2))
+    assert seen == [torch.bfloat16] * 2
 
 
 def test_what_cannot_be_carried_is_refused(data: Data, tmp_path: Path):
