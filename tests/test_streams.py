@@ -16,6 +16,7 @@ from weights_of import spread
 from regard.api.language_model import Writer
 from regard.api.training import gather
 from regard.core.nested import leaves
+from regard.data.batching import shift_right
 from regard.data.prepare import Data, prepare
 from regard.data.text_corpus import TextDataConfig, TextEncoding, TextRows, TextStreams
 from regard.decode.settings import DecodeConfig
@@ -23,6 +24,7 @@ from regard.errors import ConfigError, DataError
 from regard.evaluate.language import text_loss
 from regard.models import attentive_lm, lstm_lm, lstmn, transformer_lm
 from regard.models.attentive_lm import AttentiveLanguageModel
+from regard.models.contract import TextModel
 from regard.models.lstm_lm import LSTMLanguageModel
 from regard.models.lstmn import LSTMNLanguageModel
 from regard.models.transformer_lm import TransformerLanguageModel
@@ -65,6 +67,12 @@ def make(data: Data, name: str = "lstm", **settings: Any) -> Any:
     return spread(model(replace(config, width=6, embedding=5, layers=2, **data.encoding.sizes(), **settings)))
 
 
+def make_transformer(data: Data) -> TransformerLanguageModel:
+    torch.manual_seed(1)
+    sizes = {"width": 12, "heads": 3, "inner": 7, **data.encoding.sizes()}
+    return spread(TransformerLanguageModel(replace(transformer_lm.PRESETS["tiny"], window=9, **sizes))).eval()
+
+
 def task_of(data: Data, folder: Path) -> Language:
     return Language(data, TrainConfig(device="cpu"), DecodeConfig(), folder)
 
@@ -101,10 +109,20 @@ def test_the_carried_loss_is_that_of_one_long_pass(name: str, data: Data, tmp_pa
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("name", [*RECURRENT, "transformer"])
+def test_the_first_row_of_a_stream_is_read_like_a_text_by_itself(name: str, data: Data):
+    """A model that was trained in streams is used on texts by themselves: to generate, and to look."""
+    model = make_transformer(data) if name == "transformer" else make(data, name).eval()
+    target = torch.randint(3, 20, (2, 7))
+    units, _ = model.read(shift_right(target), model.stream(2))
+    assert_close(units, model.hidden(target))
+    logits, _ = model.step(torch.full((2,), START), model.start(2))
+    assert_close(logits, model.output(units[:, 0]))
+
+
+@torch.no_grad()
 def test_a_transformer_reads_the_last_words_again(data: Data, tmp_path: Path):
-    torch.manual_seed(1)
-    sizes = {"width": 12, "heads": 3, "inner": 7, **data.encoding.sizes()}
-    model = spread(TransformerLanguageModel(replace(transformer_lm.PRESETS["tiny"], window=9, **sizes))).eval()
+    model = make_transformer(data)
     state, text = model.stream(2), torch.randint(3, 20, (2, 28))
     for row in range(0, 28, 7):
         units, state = model.read(text[:, row : row + 7], state)
@@ -112,9 +130,9 @@ def test_a_transformer_reads_the_last_words_again(data: Data, tmp_path: Path):
         free = max(0, 9 - row)  # before a text there is padding, which nothing attends to
         moved = torch.cat([torch.full((2, free), 5), text[:, max(0, row - 9) : row + 7]], dim=1)
         visible = (torch.arange(16) >= free).expand(2, 16)[:, None, None]
-        assert_close(units, model.attend_all(moved, visible)[:, 9:])
+        assert_close(units, model.attend_all(moved, 0, visible)[:, 9:])
         if not free:
-            assert_close(units, model.attend_all(moved)[:, 9:])
+            assert_close(units, model.attend_all(moved, 0)[:, 9:])
     task = task_of(data, tmp_path)
     losses = [float(task.loss(model, task.load(numbers.tolist(), 0)).total) for numbers in task.plan(0)]
     assert losses == [float(task.loss(model, task.load(numbers.tolist(), 0)).total) for numbers in task.plan(1)]
@@ -183,6 +201,24 @@ def test_a_run_that_was_broken_off_ends_with_the_same_bits(model: str, tmp_path:
     assert train(tmp_path / "broken")[:2] == [10, 11]
     assert read_cursor(newest_checkpoint(tmp_path / "broken")).epoch == (2 if model == "lstm-lm" else 1)
     assert state_of(tmp_path / "broken") == state_of(tmp_path / "whole")
+
+
+def test_a_model_of_another_package_whose_state_grows_is_refused(data: Data, tmp_path: Path):
+    class Growing(AttentiveLanguageModel):
+        stream, read = TextModel.stream, TextModel.read  # type: ignore[assignment]
+
+    model = Growing(replace(attentive_lm.PRESETS["tiny"], **data.encoding.sizes()))
+    with pytest.raises(ConfigError, match="`read` of Growing makes it grow; define `stream` and `read`"):
+        task_of(data, tmp_path).ready(model)
+
+
+def test_keys_are_attended_to_in_the_precision_of_their_projection(data: Data):
+    model, seen = make(data, "attentive"), []
+    model.float().attention.register_forward_pre_hook(lambda module, given: seen.append(given[1].keys.dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        model(torch.randint(3, 20, (2, 7)))
+        model.read(torch.randint(3, 20, (2, 7)), model.stream(2))
+    assert seen == [torch.bfloat16] * 2
 
 
 def test_what_cannot_be_carried_is_refused(data: Data, tmp_path: Path):

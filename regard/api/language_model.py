@@ -23,7 +23,7 @@ from regard.look.trace import Trace
 from regard.symbols import END
 from regard.training.experiment import Experiment
 
-_READ_TOKENS = 4096  # in a batch whose attention is recorded, and in a row of one that is read on
+_READ_TOKENS = 4096  # in a batch whose attention is recorded
 
 
 class Writer(Trained):

@@ -100,10 +100,12 @@ class AttentiveLanguageModel(TextModel):
         """words [B, T] -> what the softmax layer reads, [B, T, n], all steps at once, and the state after them."""
         hidden, lstm = self.lstm(self.embed(words), state.lstm)  # [B, T, n]
         key, value, predict = self.divide(hidden)  # [B, T, n / parts]
-        past = state.past.append(project_keys(self.attention.score, key), value)  # S slots
+        projected = project_keys(self.attention.score, key)
+        past = state.past.append(projected, value)  # S slots
         steps = torch.arange(words.shape[1], device=words.device)  # [T]
         distances = past.ages - (len(steps) - steps)[:, None]  # [T, S], from each step to each slot
         keys, values = past.tensors
+        keys = keys.to(projected.dtype)  # under autocast a past in full precision would make the kernels slower
         memory = Memory(keys, values, self.visible(distances, state.position[:, None] + steps))
         units = self.readout(predict, self.attention(key, memory).context)
         return units, AttentiveState(lstm, past, state.position + len(steps))

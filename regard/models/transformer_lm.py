@@ -47,7 +47,7 @@ class TransformerLanguageConfig:
 
 class TransformerLanguageState(NamedTuple):
     past: tuple[Past, ...]  # of each layer: keys and values of the words so far, [B, H, t, D/H]
-    position: Tensor  # [B], words so far; the same for every row
+    position: Tensor  # [B], of the next word; the same for every row
 
 
 class TransformerLanguageModel(TextModel):
@@ -83,11 +83,11 @@ class TransformerLanguageModel(TextModel):
             self.output.weight = self.embed.weight
 
     def start(self, rows: int) -> TransformerLanguageState:
-        """Nothing written yet."""
+        """Nothing written yet. The first positions are those of words that a row of a stream reads again."""
         heads, weight = self.config.heads, self.embed.weight
         none = weight.new_zeros(rows, heads, 0, self.config.width // heads)  # [B, H, 0, D/H]
         past = tuple(Past((none, none)) for _ in self.layers)
-        return TransformerLanguageState(past, torch.zeros(rows, dtype=torch.long, device=weight.device))
+        return TransformerLanguageState(past, torch.full((rows,), self.config.window, device=weight.device))
 
     def decode(self, words: Tensor, state: TransformerLanguageState) -> tuple[Tensor, TransformerLanguageState]:
         """words [B, T] after those in the past -> what the output layer reads, [B, T, D], and the past with them."""
@@ -101,7 +101,7 @@ class TransformerLanguageModel(TextModel):
     def hidden(self, target: Tensor) -> Tensor:
         """What the output layer reads for target [B, T]: [B, T, D], all steps at once under the causal mask."""
         check_target(target)
-        return self.attend_all(shift_right(target))
+        return self.attend_all(shift_right(target), self.config.window)
 
     def stream(self, rows: int) -> Tensor:
         """No words yet: padding [B, window]."""
@@ -111,12 +111,12 @@ class TransformerLanguageModel(TextModel):
     def read(self, words: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """The last words [B, window] are read again before words [B, T], since a position counts from there."""
         words = torch.cat([state, words], dim=1)  # [B, window + T]
-        units = self.attend_all(words, (words != PAD)[:, None, None])
+        units = self.attend_all(words, 0, (words != PAD)[:, None, None])
         return units[:, state.shape[1] :], words[:, -state.shape[1] :]
 
-    def attend_all(self, words: Tensor, mask: Tensor | None = None) -> Tensor:
-        """words [B, T] from position 0 on, mask [B, 1, 1, T] -> [B, T, D]."""
-        x = self.embed_tokens(words, torch.arange(words.shape[1], device=words.device))  # [B, T, D]
+    def attend_all(self, words: Tensor, first: int, mask: Tensor | None = None) -> Tensor:
+        """words [B, T] from position `first` on, mask [B, 1, 1, T] -> [B, T, D]."""
+        x = self.embed_tokens(words, first + torch.arange(words.shape[1], device=words.device))  # [B, T, D]
         for layer in self.layers:
             x, _ = layer(x, mask=mask)
         return self.norm(x)

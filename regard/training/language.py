@@ -13,14 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.core.nested import leaves, map_nested
+from regard.core.nested import device_of, leaves, map_nested
 from regard.data.batching import EpochPlan, Lengths
 from regard.data.prepare import Data
 from regard.data.text_corpus import StreamBatch, TextBatch, TextRows, TextStreams
 from regard.decode.search import search
 from regard.decode.settings import DecodeConfig
+from regard.errors import ConfigError
 from regard.evaluate.language import last_word_accuracy, text_loss
 from regard.evaluate.scores import perplexity
+from regard.symbols import START
 from regard.training.objectives import likelihood, output_likelihood
 from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Task, Validation
@@ -41,8 +43,16 @@ class Language(Task):
 
     def ready(self, model: nn.Module) -> None:
         """Refuse a model whose state would grow from row to row."""
-        if self.streams:
-            model.stream(1)  # type: ignore[operator]
+        if not self.streams:
+            return
+        state = model.stream(1)  # type: ignore[operator]
+        with torch.no_grad():
+            _, after = model.read(torch.full((1, 1), START, device=device_of(state)), state)  # type: ignore[operator]
+        if [part.shape for part in leaves(after)] != [part.shape for part in leaves(state)]:
+            raise ConfigError(
+                f"data.streams needs a state of fixed size, and `read` of {type(model).__name__} makes it grow; "
+                f"define `stream` and `read`, or leave data.streams out."
+            )
 
     def lengths(self, part: TextRows) -> tuple[Lengths, Lengths]:
         return part.lengths, part.lengths
