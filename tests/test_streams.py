@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from test_train_resume import Killed, state_of
+from torch.nn import functional as F
 from torch.testing import assert_close
 from weights_of import spread
 
@@ -18,7 +19,7 @@ from regard.api.training import gather
 from regard.core.nested import leaves
 from regard.data.batching import shift_right
 from regard.data.prepare import Data, prepare
-from regard.data.text_corpus import TextDataConfig, TextEncoding, TextRows, TextStreams
+from regard.data.text_corpus import TextDataConfig, TextEncoding, TextStreams
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.evaluate.language import text_loss
@@ -28,7 +29,7 @@ from regard.models.contract import TextModel
 from regard.models.lstm_lm import LSTMLanguageModel
 from regard.models.lstmn import LSTMNLanguageModel
 from regard.models.transformer_lm import TransformerLanguageModel
-from regard.symbols import PAD, START
+from regard.symbols import END, PAD, START
 from regard.training.events import Resumed, Stepped
 from regard.training.experiment import resolve
 from regard.training.language import Language
@@ -92,6 +93,25 @@ def test_every_token_is_predicted_once_from_the_one_before_it(size: int, streams
     assert sum(int(batch.lengths.sum()) for batch in batches) == text.tokens == size
 
 
+def test_a_line_begins_with_start(data: Data):
+    """So that a text by itself, which begins with START, begins as the lines of a stream do."""
+    text: TextStreams = data.train
+    read = [text.batch(numbers.tolist()) for numbers in text.plan()]
+    words, target = (torch.cat([getattr(batch, name) for batch in read], 1) for name in ("words", "target"))
+    ends = (target == END)[:, :-1]
+    assert ends.sum() > 20
+    assert (words[:, 1:][ends] == START).all()
+    assert not (words == END).any()
+
+
+@torch.no_grad()
+def one_pass(model: Any, row: torch.Tensor) -> float:
+    """-log p of a text [1, T] that is read from its beginning to its end."""
+    words = shift_right(row)
+    units, _ = model.decode(words.masked_fill(words == END, START), model.start(1))
+    return float(F.cross_entropy(model.output(units)[0], row[0], reduction="sum"))
+
+
 @pytest.mark.parametrize("name", RECURRENT)
 def test_the_carried_loss_is_that_of_one_long_pass(name: str, data: Data, tmp_path: Path):
     model, task = make(data, name).eval(), task_of(data, tmp_path)
@@ -101,7 +121,7 @@ def test_the_carried_loss_is_that_of_one_long_pass(name: str, data: Data, tmp_pa
         losses = [task.loss(model, task.load(numbers.tolist(), 0)).total for numbers in plan]
         whole = [torch.from_numpy(text.values[a:b].astype(np.int64))[None] for a, b in pairwise(text.offsets)]
         rows = [row[:, : 7 * len(plan)] for row in whole]
-        expected = sum(float(likelihood(model, row)[1]) for row in rows)
+        expected = sum(one_pass(model, row) for row in rows)
         assert float(sum(losses).detach()) == pytest.approx(expected, rel=1e-9)
     assert not any(part.requires_grad for part in leaves(task.carried))
     fresh = sum(float(likelihood(model, task.load(numbers.tolist(), 0).target)[1]) for numbers in plan)
@@ -145,9 +165,8 @@ def test_perplexity_reads_a_text_from_its_beginning_to_its_end(data: Data):
     lines = ["the cat sat", "the dog saw the cat"]
     writer = Writer(model, data.vocabulary, experiment, "run")
     rows = writer._rows(lines)
-    whole = TextRows(rows, max_length=10**6, context=rows.tokens)
-    nll, tokens = text_loss(model, whole, CPU)
-    assert len(whole) == 1
+    assert len(rows) == 2  # each begins with START, as in a stream; `reach` reads them so
+    nll, tokens = one_pass(model, torch.from_numpy(rows.values[:].astype(np.int64))[None]), rows.tokens
     assert writer.perplexity(lines) == (pytest.approx(np.exp(nll / tokens)), tokens)
     nll_3, _ = text_loss(model, TextStreams(rows.values, 1, 3), CPU)
     assert nll_3 == pytest.approx(nll, rel=1e-6)

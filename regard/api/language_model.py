@@ -75,7 +75,8 @@ class Writer(Trained):
         if isinstance(lines, str):
             raise DataError("Expected a list of lines; got a single string.")
         data = self.experiment.data
-        rows = make_rows([clean(line) for line in lines], self.vocabulary, data.max_length, data.context)
+        context = 0 if data.streams else data.context  # a stream begins each line with START, a row of lines does not
+        rows = make_rows([clean(line) for line in lines], self.vocabulary, data.max_length, context)
         if not rows.tokens:
             raise DataError("There is no text: every line is empty.")
         return rows

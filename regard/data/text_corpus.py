@@ -91,7 +91,7 @@ class TextRows(Column):
 class StreamBatch(NamedTuple):
     """The next rows of several streams."""
 
-    words: Tensor  # [B, T], the word before each of the target: START at the beginning of a stream
+    words: Tensor  # [B, T], the word before each of the target: START at the beginning of a stream and of a line
     target: Tensor  # [B, T], then PAD where a stream has ended
     lengths: Tensor  # [B]
     fresh: Tensor  # [B], True where the stream begins
@@ -125,7 +125,9 @@ class TextStreams:
         places = (self.offsets[parts] + steps * self.context)[:, None] + np.arange(self.context)  # [B, T]
         first, inside = places == self.offsets[parts][:, None], places < self.offsets[parts + 1][:, None]
         ids, before = (self.values[np.clip(at, 0, self.tokens - 1)].astype(np.int64) for at in (places, places - 1))
-        found = np.where(first, START, before), np.where(inside, ids, PAD), inside.sum(1), steps == 0
+        # A line begins with START here as elsewhere, so that a text by itself begins with a symbol that was trained.
+        words = np.where(first | (before == END), START, before)
+        found = words, np.where(inside, ids, PAD), inside.sum(1), steps == 0
         return StreamBatch(*map(torch.from_numpy, found))
 
 
