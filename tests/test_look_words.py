@@ -1,5 +1,7 @@
 """What is drawn is what is said: words, hidden tokens, shift, and the numbers that tell heads apart."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from test_look_html import held
 
 from regard.api.links import Heads, with_shift
 from regard.errors import ConfigError, DataError
-from regard.look import Attended, Picture, Side, Token, Trace, measure, report
+from regard.look import Attended, Mask, Picture, Side, Token, Trace, measure, report
 from regard.look import measure as measure_function
 from regard.look.measure import confidence, coverage, coverage_penalty, covered, diagonality, entropy, special_mass
 from regard.look.table import arrange
@@ -93,6 +95,17 @@ def test_the_head_that_a_run_names_is_drawn_with_its_own_shift(tmp_path):
         Attended("a", np.eye(2), shifted_heads=(1,))
 
 
+def test_a_masked_word_of_several_pieces_is_named_once():
+    changes = tuple(Mask(at, word="groß").describe() for at in (3, 4))
+    assert arrange(replace(TRACE, changes=changes)).caption.endswith(", changed: 'groß' masked")
+    assert replace(TRACE, changes=changes).changed()[1] == {3, 4}
+
+
+def test_a_layer_that_is_not_there_is_told_of_the_only_one():
+    with pytest.raises(ConfigError, match=r"There is no layer 7 of cross-attention; it has one layer, 0\."):
+        arrange(Trace.from_arrays(["a"], ["x"], [[1.0]]), layer=7)
+
+
 def test_heads_and_layers_are_chosen_and_captioned():
     mean = arrange(TRACE, words=False, special=True)
     assert np.allclose(mean.weights, WEIGHTS[0].mean(0)), "by default the last layer but one, mean over heads"
@@ -107,7 +120,7 @@ def test_heads_and_layers_are_chosen_and_captioned():
         ({"head": -1}, "There is no head -1"),
         ({"head": "avg"}, "'mean' or 'max'; got 'avg'"),
         ({"head": []}, "at least one head"),
-        ({"layer": 7}, "There is no layer 7 .* has 0, 1"),
+        ({"layer": 7}, r"There is no layer 7 of cross-attention; it has layers 0, 1 \(from 0\)\."),
         ({"layer": "layers.9"}, "Did you mean 'layers"),
         ({"shift": 2}, "shift must be 0 or 1"),
     ):
