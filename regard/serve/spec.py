@@ -285,7 +285,7 @@ def _query(name: str, short: Any) -> Schema:
 _CHANGES = (
     "what-ifs, each an object with a kind and the fields of that kind: "
     + "; ".join(f"{kind} with {', '.join(names)}" for kind, names in KINDS.items())
-    + ' (head is optional: all heads). position is a token of the source and t one of the target, from 0, as in '
+    + " (head is optional: all heads). position is a token of the source and t one of the target, from 0, as in "
     '[{"kind": "mask", "position": 3}, {"kind": "temperature", "value": 0.5}]'
 )
 _SPAN = _list("whole", 2, least=2)
