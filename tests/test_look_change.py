@@ -14,13 +14,13 @@ from regard.look import (
     ShiftRow,
     Silence,
     Temperature,
-    assemble,
     change,
     draw_flows,
     flow,
     importance,
     record,
 )  # fmt: skip
+from regard.look.assemble import assemble
 from regard.models.registry import MODELS
 from regard.symbols import START
 

@@ -82,7 +82,8 @@ def test_the_shift_moves_rows_and_is_named():
 def test_the_head_that_a_run_names_is_drawn_with_its_own_shift(tmp_path):
     trace = Trace.from_json(with_shift(TRACE, Heads(0, 2, 1)).to_json())
     moved = arrange(trace, layer=0, head=2, words=False, special=True)
-    assert np.allclose(moved.weights, WEIGHTS[0, 2, 1:]) and "shift 1" in moved.caption
+    assert np.allclose(moved.weights, WEIGHTS[0, 2, 1:])
+    assert "shift 1" in moved.caption
     for others in ({"layer": 0, "head": 1}, {"layer": 1, "head": 2}, {"layer": 0}, {"layer": 0, "head": 2, "shift": 0}):
         assert "shift" not in arrange(trace, **others).caption, others
     assert "shift 1" in trace.to_terminal(layer=0, head=2).replace("\n", " ")
