@@ -319,7 +319,7 @@ def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
     refused("corpora", "copy", "--size", 0, "--out", "x", folder=tmp_path, says="--size must be at least 1")
     refused("corpora", "copy", "--size", 7, folder=tmp_path, says="--size is for files; add --out PREFIX")
     refused("corpora", "copy", "--out", "", folder=tmp_path, says="--out must not be empty")
-    refused("heads", runs / "one", *corpus, "--by", "aer", folder=tmp_path, says="no measure 'aer' without --gold")
+    refused("heads", runs / "one", *corpus, "--by", "aer", folder=tmp_path, says="no --by 'aer' without --gold")
     refused("corpora", "copy", "--min-words", 0, folder=tmp_path, says="--min-words must be at least 1")
     threshold = ["--method", "threshold", "--threshold", "nan"]
     refused("align", runs / "one", *corpus, *threshold, folder=tmp_path, says="between 0 and 1; got nan")
