@@ -100,7 +100,7 @@ def test_line_n_of_the_output_is_line_n_of_the_input(runs, translator, tmp_path)
 
 
 def test_bytes_that_are_not_utf_8_are_refused_in_a_file_and_on_standard_input(runs, tmp_path):
-    says = r"line 2: byte 4 \(0xE9\) is not UTF-8; convert it to UTF-8\. .*data\.invalid=replace\.$"
+    says = r"line 2: byte 4 \(0xE9\) is not UTF-8; convert it, as in iconv .*: add data\.invalid=replace\.$"
     text, path = b"ko\ncaf\xe9\n", tmp_path / "latin.txt"
     path.write_bytes(text)
     refused("translate", runs / "one", path, folder=tmp_path, says=f"{path}, {says}")
@@ -319,7 +319,7 @@ def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
     refused("corpora", "copy", "--size", 0, "--out", "x", folder=tmp_path, says="--size must be at least 1")
     refused("corpora", "copy", "--size", 7, folder=tmp_path, says="--size is for files; add --out PREFIX")
     refused("corpora", "copy", "--out", "", folder=tmp_path, says="--out must not be empty")
-    refused("heads", runs / "one", *corpus, "--by", "aer", folder=tmp_path, says="no measure 'aer' without --gold")
+    refused("heads", runs / "one", *corpus, "--by", "aer", folder=tmp_path, says="no --by 'aer' without --gold")
     refused("corpora", "copy", "--min-words", 0, folder=tmp_path, says="--min-words must be at least 1")
     threshold = ["--method", "threshold", "--threshold", "nan"]
     refused("align", runs / "one", *corpus, *threshold, folder=tmp_path, says="between 0 and 1; got nan")
@@ -355,21 +355,23 @@ def test_wrong_usage_is_one_sentence(arguments, says, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("translate x --baem 3", "There is no option '--baem' of regard translate. Did you mean --beam?"),
-        ("train --steps 5", "There is no option '--steps' of regard train. It is a setting: train.steps=VALUE."),
-        ("heads en-fr --steps 5", "There is no option '--steps' of regard heads. For all options"),
-        ("translate en-fr -Hello", "There is no option '-H' of regard translate. Options begin with two dashes; a"),
-        ("score en-fr --no-tre", "There is no option '--no-tre' of regard score. Did you mean --no-ter?"),
+        ("translate x --baem 3", "regard translate has no option --baem. Did you mean --beam?"),
+        ("train --steps 5", "regard train has no option --steps. It is a setting: train.steps=VALUE."),
+        ("heads en-fr --steps 5", "regard heads has no option --steps. For all options"),
+        ("translate en-fr -Hello", "regard translate has no option -H. Options begin with two dashes; a"),
+        ("score en-fr --no-tre", "regard score has no option --no-tre. Did you mean --no-ter?"),
+        ("look en-fr hi --json", "regard look has no option --json. Write it with --out, as in --out look.json."),
+        ("heads en-fr --by confidnce", "There is no --by 'confidnce'. Did you mean 'confidence'?"),
         ("score en-fr README.md", "got 'README.md'. Files are given by options, such as --source and --target."),
         ("translate README.md hi", "README.md is a file; name the folder of a run, or a model such as en-fr."),
-        ("--versoin", "There is no option '--versoin' of regard. Did you mean --version?"),
+        ("--versoin", "regard has no option --versoin. Did you mean --version?"),
         ("transalte x", "There is no command 'transalte'. Did you mean 'translate'?"),
         ("translate en-fr beam=3 hi", "got 'beam=3'. Write decode.beam=3, or the option --beam 3."),
         ("train --corpus copy steps=3", "got 'steps=3'. Write train.steps=3."),
         ("train x --corpus copy = 3", "got '='. Write it without spaces."),
         (
             "--beam 3 translate en-fr hi",
-            "There is no option '--beam' of regard. It is an option of translate, .*after the",
+            "regard has no option --beam. It is an option of translate, .*after the",
         ),
         ("models en-fr --preset tiny", "--preset is for the settings of a model, such as"),
         ("models en-fr bahdanau", "Got unexpected extra argument.*Did you mean en-fr/bahdanau?"),
@@ -692,8 +694,11 @@ def test_an_argument_is_a_file_a_setting_or_a_sentence(runs, translator, tmp_pat
         assert lines_of(run("translate", runs / "one", text, folder=tmp_path)) == [translator.translate(text).text]
     page = tmp_path / "page.html"
     page.write_text("<p>a b</p>", encoding="utf-8")
-    for shards in ([], ["--on", "local", "--out", tmp_path / "out"]):
-        says = "page.html is HTML, whose markup is not text"
+    for shards, how in (
+        ([], "--out, as in"),
+        (["--on", "local", "--out", tmp_path / "out"], "--out and without --on,"),
+    ):
+        says = f"page.html is HTML, whose markup is not text: write the translated file with {how}"
         refused("translate", runs / "one", page, *shards, folder=tmp_path, says=says)
     for name in ("beam", "nbest", "temperature"):
         both = [f"--{name}", 1, f"decode.{name}=1"]

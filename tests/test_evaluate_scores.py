@@ -111,7 +111,7 @@ def test_one_bin_is_the_whole_corpus_and_an_empty_one_has_no_score() -> None:
     assert table.metric == "BLEU"
     printed = str(table).split("\n")
     assert printed[-1].startswith("nrefs:1")
-    assert printed[2].split() == ["101-200", "0", "-"]
+    assert len(printed) == 3, "no line for lengths without sentences"
 
 
 def test_an_interval_holds_the_score_and_narrows_with_more_sentences() -> None:

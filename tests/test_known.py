@@ -222,6 +222,8 @@ def test_the_demo_shows_them_or_says_that_they_are_missing(installed: Path, tmp_
     show_shipped(tmp_path / "demo")
     printed = capfdbinary.readouterr().out.decode()
     assert "Where is the station?" in printed
+    assert "in hundredths" in printed
+    assert "percent" not in printed, "one word for the numbers, above and below the table"
     assert (tmp_path / "demo" / "economic-area.png").stat().st_size > 1000
     monkeypatch.setattr(known, "HOMES", (tmp_path / "nowhere",))
     show_shipped(tmp_path / "demo")

@@ -471,7 +471,7 @@ def test_regard_look_shows_draws_keeps_and_asks_what_if(tmp_path):
     assert code == 0
     assert out.startswith(f"unchanged: {TEXT['copy']}\nchanged:   zu")
     words = " ".join(out.split())
-    assert "changed: source position 2 (fi) masked, changed: temperature 0.5, changed: begins with 'zu'" in words
+    assert "changed: 'fi' masked, changed: temperature 0.5, changed: begins with 'zu'" in words
 
 
 @pytest.mark.parametrize(

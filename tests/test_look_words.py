@@ -1,12 +1,16 @@
 """What is drawn is what is said: words, hidden tokens, shift, and the numbers that tell heads apart."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_look_html import held
 
+from regard.api.links import Heads, with_shift
 from regard.errors import ConfigError, DataError
-from regard.look import Picture, Side, Token, Trace, measure, report
+from regard.look import Attended, Mask, Picture, Side, Token, Trace, measure, report
 from regard.look import measure as measure_function
 from regard.look.measure import confidence, coverage, coverage_penalty, covered, diagonality, entropy, special_mass
 from regard.look.table import arrange
@@ -75,6 +79,34 @@ def test_the_shift_moves_rows_and_is_named():
     assert "shift" not in arrange(trace, shift=0).caption
 
 
+def test_the_head_that_a_run_names_is_drawn_with_its_own_shift(tmp_path):
+    trace = Trace.from_json(with_shift(TRACE, Heads(0, 2, 1)).to_json())
+    moved = arrange(trace, layer=0, head=2, words=False, special=True)
+    assert np.allclose(moved.weights, WEIGHTS[0, 2, 1:])
+    assert "shift 1" in moved.caption
+    for others in ({"layer": 0, "head": 1}, {"layer": 1, "head": 2}, {"layer": 0}, {"layer": 0, "head": 2, "shift": 0}):
+        assert "shift" not in arrange(trace, **others).caption, others
+    assert "shift 1" in trace.to_terminal(layer=0, head=2).replace("\n", " ")
+    selections = [held(trace.to_html(layer=0, **more))["selection"]["shift"] for more in ({"head": 2}, {"head": 1})]
+    assert selections == [1, None]
+    assert trace.draw(tmp_path / "heads.svg", view="heads").exists(), "thumbnails share their rows"
+    assert with_shift(TRACE, Heads(1, None, 1)).attention["layers.1"].shift == 1, "the mean of a layer's heads"
+    assert with_shift(TRACE, Heads()) is TRACE
+    with pytest.raises(DataError, match="shifted heads of 'a' are some of its 1; got"):
+        Attended("a", np.eye(2), shifted_heads=(1,))
+
+
+def test_a_masked_word_of_several_pieces_is_named_once():
+    changes = tuple(Mask(at, word="groß").describe() for at in (3, 4))
+    assert arrange(replace(TRACE, changes=changes)).caption.endswith(", changed: 'groß' masked")
+    assert replace(TRACE, changes=changes).changed()[1] == {3, 4}
+
+
+def test_a_layer_that_is_not_there_is_told_of_the_only_one():
+    with pytest.raises(ConfigError, match=r"There is no layer 7 of cross-attention; it has one layer, 0\."):
+        arrange(Trace.from_arrays(["a"], ["x"], [[1.0]]), layer=7)
+
+
 def test_heads_and_layers_are_chosen_and_captioned():
     mean = arrange(TRACE, words=False, special=True)
     assert np.allclose(mean.weights, WEIGHTS[0].mean(0)), "by default the last layer but one, mean over heads"
@@ -89,7 +121,7 @@ def test_heads_and_layers_are_chosen_and_captioned():
         ({"head": -1}, "There is no head -1"),
         ({"head": "avg"}, "'mean' or 'max'; got 'avg'"),
         ({"head": []}, "at least one head"),
-        ({"layer": 7}, "There is no layer 7 .* has 0, 1"),
+        ({"layer": 7}, r"There is no layer 7 of cross-attention; it has layers 0, 1 \(from 0\)\."),
         ({"layer": "layers.9"}, "Did you mean 'layers"),
         ({"shift": 2}, "shift must be 0 or 1"),
     ):

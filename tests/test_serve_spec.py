@@ -1,6 +1,7 @@
 """The API against its own description: whatever /spec allows, and much that it does not, never ends in a fault."""
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from urllib.parse import quote
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from serve_parts import Server, shared
 
 from regard.serve.app import ENDPOINTS
+from regard.serve.changes import KINDS as CHANGES
 
 EXAMPLES = 6
 
@@ -55,6 +57,24 @@ def test_what_the_description_allows_gets_an_answer_that_it_describes(server: Se
             case.call_and_validate(checks=checks)
 
         send()
+
+
+def test_the_description_says_what_a_change_holds(server: Server) -> None:
+    spec = server.client.get("/spec").json()
+    content = spec["paths"]["/api/v1/what-if"]["post"]["requestBody"]["content"]["application/json"]
+    changes = content["schema"]["properties"]["changes"]
+    example = re.search(r"\[\{.*\}\]", changes["description"])
+    assert example is not None
+    answer = server.post("/api/v1/what-if", text="ba da fo lu", changes=json.loads(example[0]))
+    assert answer.status_code == 200, answer.text
+    listed = [one["kind"] for one in answer.json()["changes"]]
+    assert listed == ["mask", "temperature"]
+    fields = spec["components"]["schemas"]["Change"]["properties"]
+    assert fields["kind"]["enum"] == list(CHANGES)
+    for kind, names in CHANGES.items():
+        assert f"{kind} with {', '.join(names)}" in changes["description"]
+    assert set(fields) == {"kind", *(name for names in CHANGES.values() for name in names)}
+    assert all("description" in fields[name] for name in fields if name != "kind")
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=30)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.api.passages import unseen
 from regard.api.tracing import Trained, check_length, tokens_of, trace_forward
 from regard.api.translator import clean
 from regard.data.batching import ShardedPlan
@@ -118,4 +119,7 @@ class Writer(Trained):
         check_length(encoded.ids)
         read, written = tokens_of(encoded, ended=True), [*encoded.ids, END]
         about = {"id": self.name, "name": self.experiment.name, "kind": "language"}
-        return trace_forward(self.model, (), written, (read, read), self.vocabulary, topk, about=about)
+        unknown = unseen(encoded)
+        said = "the text holds characters or words that were never seen in training"
+        parts = {"about": about, "notes": [{"flag": "unseen", "text": said, "words": unknown}] if unknown else []}
+        return trace_forward(self.model, (), written, (read, read), self.vocabulary, topk, **parts)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from regard.data.sentences import Span, split_words
 from regard.decode.hypothesis import Weigh
 from regard.errors import RunError
 from regard.look.record import attentions, record
-from regard.look.table import Label, arrange
+from regard.look.table import Label, arrange, choose
 from regard.look.tokens import Side
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
@@ -133,6 +133,18 @@ def weigher(model: Any, source: Tensor, lengths: Tensor) -> Weigh:
 
 
 # --- links
+
+
+def with_shift(trace: Trace, heads: Heads) -> Trace:
+    """The trace with the shift of `heads`, so that drawings of these weights show what they align."""
+    if heads.shift is None or not any(seen.kind == "cross" for seen in trace.attention.values()):
+        return trace
+    seen = choose(trace, heads.layer)
+    if heads.head is None:
+        seen = replace(seen, shift=heads.shift)
+    elif heads.shift:
+        seen = replace(seen, shifted_heads=(heads.head,))
+    return replace(trace, attention={**trace.attention, seen.name: seen})
 
 
 def link_words(trace: Trace, heads: Heads) -> tuple[Link, ...]:

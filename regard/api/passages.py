@@ -132,20 +132,21 @@ def merge(values: list[list[str]]) -> list[str]:
 _COMMON = """
     de der die das und ist nicht ein eine einen einem einer ich sie er wir zu mit den dem des von auf für dass auch es
     de sind wird haben habe hat war wie bei im zum aus mir mich dir ihr sich nach als um kann was mein wenn
+    de wo wer wann warum bitte danke guten hier heute
     en the and of to a in is that it was for you with are this have not be they from what which there would been his
     en her your we he she my do i don t s ll re ve m has had will can as at by on or an if me him them us our who how
-    en when where why all no so did does
+    en when where why all no so did does please thanks hello
     es el la los las un una es y que en de por con para no se del como pero más está son lo su sus este esta yo muy qué
-    es al mi tu te me le ha hay fue si ya todo nos
+    es al mi tu te me le ha hay fue si ya todo nos dónde cómo cuándo quién gracias hola buenos aquí hoy
     fr le la les l des du de d un une est et en dans que qu qui pour pas ne n sur avec sont ce c cette ces nous vous
     fr ils elle mais ou je j tu il au aux être ai à a été se s son sa ses leur par plus on mon ma suis as fait tout
-    fr très où es si y t m me te lui
+    fr très où es si y t m me te lui quand quel quelle merci bonjour ici
     it il lo la gli le un una è e che di in per non con sono del della dei delle questo questa come ma più anche nel
-    it alla ha ho mi si ti io al da se suo molto
+    it alla ha ho mi si ti io al da se suo molto dov quando quale grazie buongiorno qui oggi
     nl de het een en van is dat niet op te zijn met voor ik je hij aan die er maar ook wordt was we naar in om heeft
-    nl als ze mijn dit bij nog uit
+    nl als ze mijn dit bij nog uit waar hoe wat wie waarom bedankt goedemorgen hier vandaag
     pt o a os as um uma é e que não de para com em do da dos das no na mais por se como mas está são eu ele ela você
-    pt isso seu sua muito foi me ao
+    pt isso seu sua muito foi me ao onde quando quem obrigado olá aqui hoje
 """
 _WORDS: dict[str, set[str]] = {}
 for _language, *_words in map(str.split, _COMMON.strip().split("\n")):

@@ -222,7 +222,8 @@ class Translator(Trained):
             sides = tracing.tokens_of(encoded, ended=True), tracing.spelled(self.target_vocabulary, written)
             beam = tracing.beam_of(steps, self.target_vocabulary) if steps else None
             parts = {"changes": made, "notes": notes, "beam": beam, "about": self.about}
-            return tracing.trace_forward(self.model, inputs, written, sides, self.target_vocabulary, topk, **parts)
+            trace = tracing.trace_forward(self.model, inputs, written, sides, self.target_vocabulary, topk, **parts)
+            return links.with_shift(trace, self.heads)
 
     def trace_pairs(
         self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str] | None = None

@@ -83,7 +83,7 @@ def show_shipped(folder: Path) -> None:
 
 def _show_alignment(translator: Any, sentence: str, path: Path) -> None:
     trace = translator.look(sentence)
-    put("\nAttention weights in percent: each row is a French word, each column an English one.\n")
+    put("\nAttention weights in hundredths: each row is a French word, each column an English one.\n")
     put(f"{trace.to_terminal()}\nThe same as an image: {trace.draw(path)}")
 
 

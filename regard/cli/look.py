@@ -39,7 +39,7 @@ class Drawing:
     ] = None
     head: Annotated[int | None, Option(help="Head to draw, from 0 (default: the mean of all).")] = None
     pieces: Annotated[bool, Option("--pieces", help="Show subword pieces instead of words.")] = False
-    special: Annotated[bool, Option("--special", help="Show special tokens.")] = False
+    special: Annotated[bool, Option("--special", help="Show special tokens (a language model: always).")] = False
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ def look(
     describes, the text it reads, or the document it classifies."""
     from regard.api.aligning import check_attends
     from regard.api.loading import read_experiment
+    from regard.look.table import VIEWS
 
     options: dict[str, Any] = {"target": target, "terms": terms, "beam": beam}
     options |= vars(drawing) | vars(picture) | vars(what_if)
@@ -97,6 +98,8 @@ def look(
         view = "steps" if drawing.step is not None else drawing.view
         shown |= {name: value for name, value in (("view", view), ("step", drawing.step)) if value is not None}
         shown |= on_picture(text, view, picture) if task == "caption" else {}
+    if task == "language" and "special" in VIEWS[shown.get("view", "matrix")]:  # its first rows have little but <s>
+        shown["special"] = True
     drawn = draw(trace, out, shown)  # before anything is printed: it may refuse an option
     if out is not None:
         put(drawn)

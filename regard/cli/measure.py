@@ -50,7 +50,7 @@ def heads(
     from regard.look.measure import MEASURES
 
     if by is not None:
-        check_known("measure", by, [*MEASURES, *(["aer"] if gold else [])], "" if gold else " without --gold")
+        check_known("--by", by, [*MEASURES, *(["aer"] if gold else [])], " without --gold" if by == "aer" else "")
     if shards.on:
         if silence or gold:
             raise ConfigError("--silence and --gold read a small set; leave --on out.")

@@ -188,15 +188,15 @@ def print_lines(
     notes.conclude(done)
 
 
-def check_no_markup(file: Path, run: str) -> None:
-    """Refuse a document whose markup would be translated as text."""
+def check_no_markup(file: Path, run: str, more: str = "") -> None:
+    """Refuse a document whose markup would be translated as text; `more` follows --out in the sentence."""
     from regard.data.formats.document import format_of
 
     form = format_of(str(file))
     if form is not None and form.markup:
         raise ConfigError(
-            f"{file.name} is {form.name}, whose markup is not text: write the translated file with --out and without "
-            f"--on, as in regard translate {run} {file} --out translated{file.suffix}."
+            f"{file.name} is {form.name}, whose markup is not text: write the translated file with --out{more}, "
+            f"as in regard translate {run} {file} --out translated{file.suffix}."
         )
 
 
@@ -214,7 +214,7 @@ def write_corpus(
             "--on takes files and a folder for the results: regard translate RUN FILES --out DIR --on local."
         )
     for file in inputs:
-        check_no_markup(Path(file), str(runs[0]))
+        check_no_markup(Path(file), str(runs[0]), " and without --on")
     watch("translating", out, partial(translate_corpus, runs, inputs, out, **given))
 
 

@@ -129,16 +129,19 @@ def _before_texts(arguments: Iterable[str]) -> Iterator[str]:
 
 
 def _no_option(name: str, context: Any) -> str:
-    """There is no such option of a command, but perhaps one with almost this name, or a setting."""
+    """A command has no such option, but perhaps one with almost this name or for such files, or a setting."""
     options, bare = _options_of(context), name.lstrip("-")
     close = difflib.get_close_matches(bare, options, n=1)
     hint = f" Did you mean {options[close[0]]}?" if close else _as_setting(bare, _settings_of(context))
+    written = [param.opts[0] for param in context.command.params if f".{bare} " in str(getattr(param, "help", ""))]
+    if written:  # as --json, where --out look.json does it
+        hint = f" Write it with {written[0]}, as in {written[0]} {context.info_name}.{bare}."
     owners = [one for one, command in getattr(context.command, "commands", {}).items() if _has_option(command, name)]
     if owners:
         hint = f" It is an option of {', '.join(owners)}; write it after the command."
     if not name.startswith("--"):
         hint += " Options begin with two dashes; a text that begins with a dash comes after --."
-    return f"There is no option {brief(name)!r} of {_name(context)}.{hint}"
+    return f"{_name(context)} has no option {brief(name)}.{hint}"
 
 
 def _check_section(argument: str, context: Any) -> None:

@@ -257,8 +257,8 @@ def decode_line(line: bytes, name: str | Path, number: int, reading: Reading) ->
             raise DataError(f"{name} looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT.") from None
         raise DataError(
             f"{name}, line {number}: byte {error.start + 1} (0x{line[error.start]:02X}) is not UTF-8; "
-            "convert it to UTF-8. `regard train`, and `regard translate` without --on, replace such bytes if you add "
-            "data.invalid=replace."
+            "convert it, as in iconv -f LATIN1 -t UTF-8 IN > OUT, or let `regard train` or `regard translate` replace "
+            "such bytes: add data.invalid=replace."
         ) from None
 
 

@@ -40,7 +40,8 @@ class LengthBin:
 
 @dataclass(frozen=True)
 class LengthTable:
-    """A corpus score for each bin of source lengths; `str(table)` is a text table with the signature."""
+    """A corpus score for each bin of source lengths; `str(table)` is a text table of those with
+    sentences, and the signature."""
 
     metric: str
     signature: str
@@ -49,9 +50,10 @@ class LengthTable:
     def __str__(self) -> str:
         lines = [f"{'words':>8} {'sentences':>9} {self.metric:>7}  95 % interval"]
         for each in self.bins:
-            score = "-" if each.score is None else f"{each.score:.2f}"
+            if each.score is None:  # no sentence of such a length
+                continue
             interval = "" if each.interval is None else "  [{:.2f}, {:.2f}]".format(*each.interval)
-            lines.append(f"{each.label:>8} {each.sentences:>9} {score:>7}{interval}")
+            lines.append(f"{each.label:>8} {each.sentences:>9} {each.score:>7.2f}{interval}")
         return "\n".join([*lines, self.signature])
 
 

@@ -75,13 +75,13 @@ class Silence(Change):
 class Mask(Change):
     """A source position that is masked; the normaliser gives its weight to the rest.
 
-    `word` is the text there, for the caption of a picture.
+    `word` is the text there, for the caption of a picture, which names a word of several pieces once.
 
     >>> from regard.look import Mask
     >>> translator = regard.load("en-fr/bahdanau")
     >>> trace = translator.look("Where is the station?", "Où est la gare ?", changes=[Mask(2, word="the")])
     >>> trace.changes[0]["text"], trace.attention["decoder.attention"].weights[0, :, 2].any().item()
-    ('source position 2 (the) masked', False)
+    ("'the' masked", False)
     """
 
     position: int
@@ -94,7 +94,7 @@ class Mask(Change):
         return scores.masked_fill(hidden, float("-inf"))
 
     def describe(self) -> dict[str, Any]:
-        which = f"source position {self.position}" + (f" ({self.word})" if self.word else "")
+        which = f"'{self.word}'" if self.word else f"source position {self.position}"
         return {"kind": "mask", "text": f"{which} masked", "column": self.position}
 
 

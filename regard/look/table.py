@@ -162,7 +162,7 @@ def arrange(trace: Contents, show: Show | None = None, **options: Any) -> Table:
     wanted = Show(**options) if show is None else show
     seen = choose(trace, wanted.layer)
     weights, head = _one_head(seen, wanted.head)  # [T, S]
-    shift = seen.shift if wanted.shift is None else wanted.shift
+    shift = seen.shift_of(wanted.head) if wanted.shift is None else wanted.shift
     rows, columns = frame(trace, seen, wanted, shift)
     whole = merge(weights[shift:], rows, columns)  # [rows, columns]
     lost = hidden_mass(whole, rows, columns) if not wanted.special else np.zeros(())
@@ -212,8 +212,9 @@ def choose(trace: Contents, layer: LayerChoice = None) -> Attended:
     for seen in leading:
         if seen.layer == layer:
             return seen
-    have = ", ".join(str(seen.layer) for seen in leading)
-    raise ConfigError(f"There is no layer {layer} of {_KIND_WORDS[leading[0].kind]}; this trace has {have} (from 0).")
+    have = [str(seen.layer) for seen in leading]
+    has = f"layers {', '.join(have)} (from 0)" if len(have) > 1 else f"one layer, {have[0]}"
+    raise ConfigError(f"There is no layer {layer} of {_KIND_WORDS[leading[0].kind]}; it has {has}.")
 
 
 def leading_modules(trace: Contents) -> list[Attended]:
@@ -360,7 +361,8 @@ def caption(
         parts.append(f"{listed} hidden ({lost} of the mass{', the rest renormalised' if show.renormalise else ''})")
     if shift:
         parts.append("shift 1: each row is the attention just after its word was read")
-    parts += [f"changed: {visible(str(change['text']))}" for change in trace.changes]
+    # The pieces of a masked word are changes of the same text.
+    parts += dict.fromkeys(f"changed: {visible(str(change['text']))}" for change in trace.changes)
     if right_to_left([one.text for one in sides[1]]):
         parts.append("source runs right to left")
     return ", ".join(parts)

@@ -33,6 +33,7 @@ class Attended:
     `query` is the decoder state that row t was computed from: "previous" (s_{t-1}, before y_{t-1} was read) or
     "current" (after y_{t-1} was read). `shift` is 1 where row t aligns the word just read, y_{t-1}, instead of the
     next word, y_t (Luong 2015, footnote 14, for content-based scores); drawings and alignments move the rows by it.
+    `shifted_heads` are heads that do so alone, whatever the `shift` of the module.
 
     >>> seen = regard.look.Attended("attention", torch.eye(2))  # one head: two target words, two source words
     >>> seen.weights.shape, seen.heads, seen.kind
@@ -51,6 +52,7 @@ class Attended:
     normalise: str = "softmax"
     centre: Array | None = None  # [T], the centre of local attention
     half_width: int = 0  # of the window of local attention
+    shifted_heads: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", _heads(self.weights, f"The weights of '{self.name}'"))
@@ -66,6 +68,9 @@ class Attended:
             raise ConfigError(f"shift must be 0 or 1; got {self.shift} for '{self.name}'.")
         _check_weights(self.weights, self.name)
         H, T, S = self.weights.shape
+        if not all(is_whole(head) and 0 <= head < H for head in self.shifted_heads):
+            raise DataError(f"The shifted heads of '{self.name}' are some of its {H}; got {self.shifted_heads!r}.")
+        object.__setattr__(self, "shifted_heads", tuple(self.shifted_heads))
         for what, shape in (("scores", (H, T, S)), ("context_norms", (H, T)), ("centre", (T,))):
             values = getattr(self, what)
             if values is not None:
@@ -74,6 +79,10 @@ class Attended:
     @property
     def heads(self) -> int:
         return int(self.weights.shape[0])
+
+    def shift_of(self, head: object) -> int:
+        """The shift of one head; of anything else, such as the mean of several, that of the module."""
+        return 1 if head in self.shifted_heads else self.shift
 
 
 @dataclass(frozen=True)

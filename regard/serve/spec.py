@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from regard.serve.changes import KINDS
 from regard.serve.limits import Limits
 from regard.serve.worker import Worker
 
@@ -155,7 +156,7 @@ def _own(limits: Limits, model: Schema) -> Schema:
         ),
         "prefix": _schema(["text", pieces], description="text or pieces with which the translation must begin"),
         "beam": _schema("whole", minimum=1, maximum=limits.beam),
-        "changes": _list("#Change", limits.changes),
+        "changes": {**_list("#Change", limits.changes), "description": _CHANGES},
     }
     part = {
         "layers": _schema("[whole]: only the attention of these layers, from 0", minItems=1),
@@ -179,7 +180,7 @@ def _own(limits: Limits, model: Schema) -> Schema:
         "POST /api/v1/worth": _post("How much less likely a translation is without each head", body, worth),
         "POST /api/v1/beam": _post("A trace with the search tree", body, trace),
         "POST /api/v1/alternatives": _post("The words that could come at a position", ask, {"alternatives": choices}),
-        "POST /api/v1/what-if": _post("A trace under changes", body, trace),
+        "POST /api/v1/what-if": _post("A trace under changes, or with a prefix", body, trace),
     }
 
 
@@ -281,6 +282,12 @@ def _query(name: str, short: Any) -> Schema:
     return {"name": name, "in": "query", "schema": _schema(short)}
 
 
+_CHANGES = (
+    "what-ifs, each an object with a kind and the fields of that kind: "
+    + "; ".join(f"{kind} with {', '.join(names)}" for kind, names in KINDS.items())
+    + " (head is optional: all heads). position is a token of the source and t one of the target, from 0, as in "
+    '[{"kind": "mask", "position": 3}, {"kind": "temperature", "value": 0.5}]'
+)
 _SPAN = _list("whole", 2, least=2)
 _SCHEMAS: Schema = {
     "Error": {"error!": "text"},
@@ -314,11 +321,11 @@ _SCHEMAS: Schema = {
     },
     "Change": {
         "kind!": "mask|temperature|set-row|shift-row|silence",
-        "position": "whole: source position, for mask and set-row",
-        "t": "whole: target position, for set-row and shift-row",
-        "by": {"type": "integer", "description": "for shift-row"},
-        "value": "number: for temperature",
-        "name": "text: attention module, for silence",
-        "head": "whole",
+        "position": "whole: token of the source, from 0: masked, or with set-row the only one that row t attends to",
+        "t": "whole: token of the target, from 0, for set-row and shift-row",
+        "by": {"type": "integer", "description": "for shift-row: how far the weights of row t move to the right"},
+        "value": "number: for temperature, which divides the scores; below 1 is sharper",
+        "name": "text: attention module as in a trace, for silence",
+        "head": "whole: only this head, for set-row, shift-row and silence",
     },
 }

@@ -29,7 +29,7 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     modules, palette = leading_modules(trace), show.palette or "blue"
     measures = {(row.name, row.head): row.values for row in measure(trace)}
     most = max((seen.heads for seen in modules), default=1)
-    first = arrange(trace, replace(show, layer=modules[0].name if modules else None, head=0))
+    first = arrange(trace, replace(show, layer=modules[0].name if modules else None, head="mean"))
     rows, across = (max(1, size) for size in first.weights.shape)
     wide = max(float(np.clip(9.6 / most, 1.0, 2.2)), min(_ROOM * across, _WIDEST / most))
     tall = float(np.clip(wide * rows / across, wide * 0.5, wide * 1.6))
@@ -45,7 +45,8 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
             0.1 / width, (bottom + tall / 2) / height, f"layer {seen.layer}", rotation=90, va="center", fontsize=9
         )
         for head in range(seen.heads):
-            table = arrange(trace, replace(show, layer=seen.name, head=head))
+            shift = seen.shift if show.shift is None else show.shift  # thumbnails share their rows
+            table = arrange(trace, replace(show, layer=seen.name, head=head, shift=shift))
             axes = drawing.add_axes(
                 ((left + head * (wide + gap)) / width, bottom / height, wide / width, tall / height)
             )
