@@ -14,6 +14,7 @@ from browser_parts import opened, picture, until
 from npm_parts import packages
 from serve_parts import Server, one_vector, serving, trained
 
+from regard.api.links import Heads, keep_choice
 from regard.look import Trace
 from regard.look.html import page_tree
 from regard.look.trace_file import write
@@ -32,8 +33,12 @@ SHOW = """async (text) => {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    models = trained(), one_vector(), trained("transformer", "data.joint=true", steps=60)
-    with serving(*models, back(trained(), tmp_path_factory.mktemp("runs") / "back"), cached=True) as server:
+    folder = tmp_path_factory.mktemp("runs")
+    transformer = folder / "transformer-reverse"
+    shutil.copytree(trained("transformer", "data.joint=true", steps=60), transformer)
+    keep_choice(transformer, Heads(layer=0, head=1, shift=1))
+    models = trained(), one_vector(), transformer, back(trained(), folder / "back")
+    with serving(*models, cached=True) as server:
         yield server
 
 
@@ -201,6 +206,36 @@ def test_pointing_at_a_word_marks_where_the_model_looked(page: Any) -> None:
     assert re.fullmatch(r"While writing da, the model looked \d+\s% at \w+\.", said)
     linked = page.locator(".behind").inner_text()
     assert linked == TEXT, "the words behind the box are the words in the box"
+
+
+def test_the_head_that_aligns_words_is_shown_first(page: Any) -> None:
+    model(page, "transformer-reverse")
+    caption, choice = page.locator("regard-alignment .caption"), page.get_by_label("Head")
+    until(page, "document.querySelector('regard-alignment .caption').innerText.includes('Transformer')")
+    aligning = "layer 0, head 1, the head that aligns words"
+    assert f"{aligning}, whole words, shown one word later" in caption.inner_text()
+    assert choice.input_value() == "1"
+    choice.select_option("mean")
+    assert "mean of 4 heads, whole words." in caption.inner_text()
+
+
+def test_the_sentence_about_a_word_names_the_head_that_aligns(page: Any) -> None:
+    weights = np.stack([np.full((3, 3), 1 / 3), np.eye(3)[[2, 0, 1]]]).astype(np.float32)
+    tree = page_tree(Trace.from_arrays(["a", "b", "c"], ["x", "y", "z"], weights))
+    tree["views"]["aligning"] = {"head": 1, "shift": 1}
+    page.evaluate(SHOW, write(tree))
+    page.locator(".translation .word").nth(1).hover()
+    said = page.locator(".sure").inner_text()
+    assert said.startswith("Just after writing y, the model looked 100")
+    assert said.endswith("at b (layer 0, head 1, the head that aligns words).")
+
+
+def test_punctuation_that_a_sentence_mentions_is_in_quotes(page: Any) -> None:
+    page.evaluate(SHOW, write(page_tree(Trace.from_arrays(["a", "."], ["x", "!"], np.eye(2, dtype=np.float32)))))
+    page.locator(".translation .word").nth(1).hover()
+    said = page.locator(".sure").inner_text()
+    assert said.startswith("While writing \u201c!\u201d, the model looked 100")
+    assert said.endswith(" at \u201c.\u201d.")
 
 
 def test_a_chosen_alternative_is_kept_and_the_rest_written_again(page: Any) -> None:

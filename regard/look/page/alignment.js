@@ -124,7 +124,7 @@ class Alignment extends View {
             ...Array.from({ length: heads }, (_, head) => ({ value: String(head), text: String(head) })),
             ...(String(state.get("head")).includes(",") ? [{ value: state.get("head"), text: state.get("head") }] : []),
           ],
-          String(state.get("head") ?? "mean"),
+          String(trace.head(shown.seen, state.get("head")) ?? "mean"),
           set("head"),
         ),
       menu(

@@ -142,7 +142,7 @@ class Steps extends HTMLElement {
     }
     this.seen = trace.module(state.get("layer"));
     this.deep = host.live && trace.model.name === "transformer";
-    this.head = closestHead(this.seen, state.get("head"));
+    this.head = closestHead(trace, this.seen, state.get("head"));
     const [t, seen, head] = [this.t, this.seen, this.head];
     this.showControls(trace);
     try {

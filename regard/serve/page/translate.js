@@ -11,6 +11,7 @@ import { choose, goOn, halt, look, model, NOTHING, sentence, settings, translate
 import { state } from "./state.js";
 import { tableOf } from "./trace.js";
 import { path } from "./treelayout.js";
+import { ALIGNING } from "./wording.js";
 
 const PAUSE = 400; // milliseconds after the last key
 
@@ -380,14 +381,15 @@ class Translate extends HTMLElement {
     if (row < 0) return "Point at a word of the translation to see its attention to the source.";
     const best = table.weights[row].indexOf(Math.max(...table.weights[row]));
     if (best < 0) return "";
+    const which = table.aligning && `layer ${table.seen.layer}, ${table.head}, ${ALIGNING}`;
     return [
-      "While writing ",
-      h("b", {}, word(table.rows[row].text)),
+      table.shift ? "Just after writing " : "While writing ",
+      h("b", {}, mentioned(table.rows[row].text)),
       ", the model looked ",
       h("b", {}, percent(table.weights[row][best])),
       " at ",
-      h("b", {}, word(table.columns[best].text)),
-      ".",
+      h("b", {}, mentioned(table.columns[best].text)),
+      which ? ` (${which}).` : ".",
     ];
   }
 
@@ -426,6 +428,9 @@ class Translate extends HTMLElement {
 
 /** The chosen layer, where it connects target and source; else the default. */
 const sourceLayer = (trace) => (trace.module(state.get("layer"))?.leading ? state.get("layer") : null);
+
+/** A word inside a sentence; punctuation in quotes, since it would be taken for that of the sentence. */
+const mentioned = (text) => (/[\p{L}\p{N}]/u.test(text) ? word(text) : ["\u201c", word(text), "\u201d"]);
 
 async function copy(text, what) {
   try {
