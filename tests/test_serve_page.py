@@ -546,6 +546,9 @@ def test_hiding_a_word_masks_all_its_pieces(modules: Any) -> None:
 
 def test_a_model_without_attention_shows_its_one_vector(page: Any) -> None:
     model(page, "rnnencdec-reverse")
+    caption = page.locator("regard-alignment .caption")
+    until(page, "document.querySelector('regard-alignment .caption').innerText.startsWith('No attention')")
+    assert caption.inner_text() == "No attention: one vector of the whole sentence."
     view(page, "Step by step")
     page.locator(".stagegrid.fixed").wait_for()
     page.keyboard.press("End")
@@ -574,10 +577,12 @@ def test_models_are_compared(page: Any) -> None:
     page.get_by_role("button", name="With and without attention").click()
     page.locator(".contrast").nth(1).wait_for()
     assert "comparing=length" in page.url
-    short, long = (int(text.split()[0]) for text in page.locator(".contrast h2").all_inner_texts())
-    assert short < long
+    own, example = page.locator(".contrast h2").all_inner_texts()
+    assert own == "Your sentence, 3 words"
+    assert re.fullmatch(r"An example, \d+ words", example)
+    assert page.locator(".contrast .note").first.inner_text() == TEXT
     page.get_by_label("Length").fill("0")
-    until(page, "document.querySelectorAll('.contrast').length === 1")
+    until(page, "text => document.querySelector('.contrast:last-child h2').innerText !== text", example)
     picture(page, "compare-length")
 
 
@@ -806,6 +811,8 @@ def test_copy_clear_share_and_the_way_back(server: Server, chromium: Any) -> Non
         assert page.evaluate("navigator.clipboard.readText()") == "fo da ba"
         page.get_by_role("button", name="Share").click()
         until(page, "document.querySelector('#announcements').textContent === 'The address is copied'")
+        assert page.locator(".message").is_visible()
+        assert page.locator(".message").inner_text() == "The address is copied"
         assert page.evaluate("navigator.clipboard.readText()") == page.url
         assert page.locator("#counter").inner_text() == "8 / 65,536"
         page.locator("#source").fill("lu me ko")
@@ -1095,6 +1102,46 @@ def test_a_file_comes_back_translated(page: Any, tmp_path: Path) -> None:
     dropped.value.save_as(tmp_path / "page.html")
     assert sorted(re.sub(r"<[^>]*>", "", (tmp_path / "page.html").read_text("utf-8")).split()) == ["ba", "da"]
     assert not page.locator("regard-translate").evaluate("one => one.classList.contains('busy')")
+    assert page.locator(".message").inner_text().startswith("page.html is translated and saved as ")
+
+
+def test_a_refused_file_leaves_the_translation_in_place(server: Server, chromium: Any) -> None:
+    page = chromium.new_page(server.address)  # not `opened`: a refusal is an error to the console
+    page.goto(f"{server.address}#text={TEXT.replace(' ', '+')}")
+    page.locator(".translation .word").first.wait_for()
+    page.evaluate("window.seen = []; new MutationObserver(() => seen.push(document.querySelector('.message').innerText))"
+                  ".observe(document.querySelector('.message'), { childList: true })")
+    file = {"name": "words.xyz", "mimeType": "text/plain", "buffer": b"ba da fo"}
+    page.locator("input[type=file]").set_input_files(file)
+    page.locator(".message.error").wait_for()
+    assert page.locator(".message").inner_text().startswith("words.xyz: ")
+    assert page.evaluate("seen[0]") == "words.xyz is being translated\u2026"
+    assert words(page) == ["fo", "da", "ba"]
+    page.close()
+
+
+def test_pieces_of_words_are_called_pieces(page: Any) -> None:
+    choice = {"piece": "\u2581incomprehensibilities", "text": "incomprehensibilities" * 3, "probability": 0.1234}
+    page.route("**/api/v1/alternatives", lambda route: route.fulfill(json={"alternatives": [choice]}))
+    page.locator(".translation .word").first.click()
+    page.locator(".popover li button").wait_for()
+    assert "some are only the first piece of a word" in page.locator(".popover .note").inner_text()
+    inside = "(one) => one.scrollWidth <= one.clientWidth"
+    assert page.locator(".popover li button").evaluate(inside), "the number stays in its column"
+
+
+def test_on_a_phone_words_are_tapped_and_the_sentence_about_one_stays_in_sight(server: Server, chromium: Any) -> None:
+    address = f"{server.address}#text={TEXT.replace(' ', '+')}"
+    with opened(chromium, address, wide=375, high=700, has_touch=True, is_mobile=True) as page:
+        page.locator(".translation .word").first.wait_for()
+        assert page.locator(".sure").inner_text().startswith("Tap a word")
+        page.locator("regard-guide .caption-card", has_text="Tap a word").wait_for()
+        page.locator(".translation .word").first.tap()
+        page.locator(".popover li button").first.wait_for()
+        sentence, above = page.locator(".sure").bounding_box(), page.locator(".popover").bounding_box()
+        assert sentence["y"] >= 0
+        assert sentence["y"] + sentence["height"] <= above["y"]
+        picture(page, "phone-alternatives")
 
 
 def test_the_languages_are_swapped_and_the_translation_goes_back(page: Any) -> None:

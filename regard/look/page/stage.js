@@ -99,7 +99,7 @@ export function outputBox(step, before, about, box = emptyBox(about.kind)) {
     h(
       "p",
       { class: "small" },
-      step.output.vocabulary && `The best of ${step.output.vocabulary.toLocaleString("en")} words. `,
+      step.output.vocabulary && `The best of ${step.output.vocabulary.toLocaleString("en")} ${state.get("trace").pieced ? "pieces of words" : "words"}. `,
       host.live && "Click one to write it instead.",
     ),
     far === null || !step.output.log_total ? null : check("softmax of the logits", far),

@@ -326,7 +326,7 @@ class Steps extends HTMLElement {
     const { t, sub, last, end } = this;
     this.slider.value = t;
     this.slider.setAttribute("aria-valuetext", `word ${t + 1} of ${last + 1}`);
-    this.number.textContent = `${t + 1} / ${last + 1}`;
+    this.number.textContent = `${state.get("trace").pieced ? "piece " : ""}${t + 1} / ${last + 1}`;
     [...this.parts.children].forEach((one, at) => one.setAttribute("aria-pressed", String(at === sub)));
     const focused = document.activeElement;
     this.first.disabled = t === 0;

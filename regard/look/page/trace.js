@@ -123,6 +123,11 @@ export class Trace {
     return tokens.filter((token) => !token.special).map((token) => token.piece);
   }
 
+  /** Whether the model writes pieces of words: a token is then not a word. */
+  get pieced() {
+    return this.target.tokens.some((token) => !token.special && token.piece !== token.text);
+  }
+
   /** The probability of a word, the product of those of its tokens; null where they are not known. */
   probability({ tokens }) {
     const known = tokens.map((t) => this.target.tokens[t].logprob).filter((one) => one !== undefined);

@@ -38,7 +38,7 @@ export function caption(table, trace, { words, special, renormalise }) {
     seen.weights.shape[0] > 1 && table.head,
     table.aligning && ALIGNING,
     seen.kind === "cross" && seen.query === "previous" && "computed from the state before each word",
-    words ? "whole words" : "word pieces",
+    seen.kind !== "fixed" && (words ? "whole words" : "word pieces"),
     table.shift && "shown one word later, when the word is read",
   ];
   const first = parts.filter(Boolean).join(", ");

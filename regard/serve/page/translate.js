@@ -1,7 +1,7 @@
 // Translation: two panes, linked words, alternatives on a click, and the request as code.
 
 import { openAlternatives } from "./alternatives.js";
-import { announce, button, h, put, renew, select, visible, word } from "./dom.js";
+import { button, h, notify, put, renew, select, taps, visible, word } from "./dom.js";
 import { offerFile } from "./files.js";
 import { icon } from "./icons.js";
 import { percent } from "./maths.js";
@@ -350,7 +350,7 @@ class Translate extends HTMLElement {
         type: "button",
         dir: "auto",
         class: `word${probability < 0.5 ? " unsure" : ""}${forced ? " changed" : ""}`,
-        title: `${forced ? "forced, " : ""}probability ${percent(probability)}: click for alternatives`,
+        title: `${forced ? "forced, " : ""}${probability < 0.5 ? "unsure, " : ""}probability ${percent(probability)}: click for alternatives`,
         tabindex: number ? -1 : 0,
         "data-t": t,
         "data-tokens": label.tokens.join(","),
@@ -378,7 +378,11 @@ class Translate extends HTMLElement {
 
   sentence(trace, table, row) {
     if (!trace.looks) return "This model has no attention: it keeps the whole sentence in one fixed vector.";
-    if (row < 0) return "Point at a word of the translation to see its attention to the source.";
+    if (row < 0)
+      return [
+        `${taps() ? "Tap" : "Point at"} a word of the translation to see its attention to the source.`,
+        this.output.querySelector(".unsure") && " Dotted: the model was unsure, below 50\u00a0%.",
+      ];
     const best = table.weights[row].indexOf(Math.max(...table.weights[row]));
     if (best < 0) return "";
     const which = table.aligning && `layer ${table.seen.layer}, ${table.head}, ${ALIGNING}`;
@@ -435,9 +439,9 @@ const mentioned = (text) => (/[\p{L}\p{N}]/u.test(text) ? word(text) : ["\u201c"
 async function copy(text, what) {
   try {
     await navigator.clipboard.writeText(text);
-    announce(`${what} is copied`);
+    notify(`${what} is copied`);
   } catch {
-    announce("This browser does not allow copying here");
+    notify("This browser does not allow copying here");
   }
 }
 
