@@ -1109,8 +1109,10 @@ def test_a_refused_file_leaves_the_translation_in_place(server: Server, chromium
     page = chromium.new_page(server.address)  # not `opened`: a refusal is an error to the console
     page.goto(f"{server.address}#text={TEXT.replace(' ', '+')}")
     page.locator(".translation .word").first.wait_for()
-    page.evaluate("window.seen = []; new MutationObserver(() => seen.push(document.querySelector('.message').innerText))"
-                  ".observe(document.querySelector('.message'), { childList: true })")
+    page.evaluate(
+        "window.seen = []; new MutationObserver(() => seen.push(document.querySelector('.message').innerText))"
+        ".observe(document.querySelector('.message'), { childList: true })"
+    )
     file = {"name": "words.xyz", "mimeType": "text/plain", "buffer": b"ba da fo"}
     page.locator("input[type=file]").set_input_files(file)
     page.locator(".message.error").wait_for()
@@ -1130,11 +1132,22 @@ def test_pieces_of_words_are_called_pieces(page: Any) -> None:
     assert page.locator(".popover li button").evaluate(inside), "the number stays in its column"
 
 
+@pytest.mark.parametrize(("target", "pieced"), [(["x", "y"], False), (["\u2581hou", "se"], True)])
+def test_steps_count_pieces_where_tokens_are_no_words(modules: Any, target: list[str], pieced: bool) -> None:
+    tree = write(page_tree(Trace.from_arrays(["a", "b"], target, np.full((2, 2), 0.5))))
+    found = modules.evaluate(
+        "async (text) => new (await import('/page/trace.js')).Trace(JSON.parse(text)).pieced", tree
+    )
+    assert found is pieced
+
+
 def test_on_a_phone_words_are_tapped_and_the_sentence_about_one_stays_in_sight(server: Server, chromium: Any) -> None:
     address = f"{server.address}#text={TEXT.replace(' ', '+')}"
     with opened(chromium, address, wide=375, high=700, has_touch=True, is_mobile=True) as page:
         page.locator(".translation .word").first.wait_for()
         assert page.locator(".sure").inner_text().startswith("Tap a word")
+        # As far down as it is below a longer text.
+        page.evaluate("document.querySelector('.pair').style.setProperty('margin-bottom', '330px')")
         page.locator("regard-guide .caption-card", has_text="Tap a word").wait_for()
         page.locator(".translation .word").first.tap()
         page.locator(".popover li button").first.wait_for()

@@ -4,6 +4,7 @@ import { announce, h, put, word } from "./dom.js";
 import { percent } from "./maths.js";
 import { alternatives, goOn } from "./session.js";
 
+const ROOM = 260; // pixels of the list that can be seen, at least
 let open = null;
 
 /** Close the list, and give the focus back to where it came from. */
@@ -89,8 +90,10 @@ function place(list, word) {
   const wide = Math.min(288, innerWidth - 16);
   list.style.setProperty("left", `${Math.max(8, Math.min(anchor.left, innerWidth - wide - 8)) + scrollX}px`);
   list.style.setProperty("top", `${bottom + scrollY + 6}px`);
-  // On a phone the list is at the bottom of the screen, and scrolls in what is left below the sentence.
-  list.style.setProperty("--room", `${Math.max(200, innerHeight - bottom - 6)}px`);
+  // On a phone the list is at the bottom of the screen: the sentence is moved up until there is room for some rows.
+  const room = innerHeight - bottom - 6;
+  list.style.setProperty("--room", `${Math.max(ROOM, room)}px`);
+  if (getComputedStyle(list).position === "fixed" && room < ROOM) scrollBy({ top: ROOM - room, behavior: "instant" });
   list.style.setProperty("width", `${wide}px`);
 }
 
