@@ -230,6 +230,17 @@ def test_the_sentence_about_a_word_names_the_head_that_aligns(page: Any) -> None
     assert said.endswith("at b (layer 0, head 1, the head that aligns words).")
 
 
+def test_the_dots_under_an_unsure_word_are_explained(page: Any) -> None:
+    tree = page_tree(Trace.from_arrays(["a", "b"], ["x", "y"], np.eye(2, dtype=np.float32)))
+    tree["target"]["tokens"][1]["logprob"] = -2.0
+    page.evaluate(SHOW, write(tree))
+    assert "Dotted: the model was unsure" in page.locator(".sure").inner_text()
+    assert page.locator(".translation .unsure").get_attribute("title").startswith("unsure, probability 14")
+    tree["target"]["tokens"][1]["logprob"] = -0.1
+    page.evaluate(SHOW, write(tree))
+    assert "Dotted" not in page.locator(".sure").inner_text()
+
+
 def test_punctuation_that_a_sentence_mentions_is_in_quotes(page: Any) -> None:
     page.evaluate(SHOW, write(page_tree(Trace.from_arrays(["a", "."], ["x", "!"], np.eye(2, dtype=np.float32)))))
     page.locator(".translation .word").nth(1).hover()
