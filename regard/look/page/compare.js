@@ -251,7 +251,8 @@ class Compare extends View {
           traces: await Promise.all(models.map((one) => host.elsewhere(one.id, text, `${one.id} ${sized(text)}`))),
         })),
       );
-      if (!this.isConnected || trace !== state.get("trace") || state.get("comparing") !== "length" || (state.get("length") ?? last) !== at) return;
+      if (!this.isConnected || trace !== state.get("trace")) return;
+      if (state.get("comparing") !== "length" || (state.get("length") ?? last) !== at) return;
       put(
         this.place,
         rows.map((row) => this.contrast(row, models)),

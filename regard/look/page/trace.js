@@ -114,7 +114,8 @@ export class Trace {
 
   /** Whether a choice of heads is the one that aligns words. */
   aligns(seen, head) {
-    return this.aligning !== null && seen.name === this.default && `${head ?? "mean"}` === `${this.aligning.head ?? "mean"}`;
+    if (this.aligning === null || seen.name !== this.default) return false;
+    return String(head ?? "mean") === String(this.aligning.head ?? "mean");
   }
 
   /** The pieces of the translation up to step t, as the server takes them back. */
