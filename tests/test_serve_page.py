@@ -14,6 +14,7 @@ from browser_parts import opened, picture, until
 from npm_parts import packages
 from serve_parts import Server, one_vector, serving, trained
 
+from regard.api.links import Heads, keep_choice
 from regard.look import Trace
 from regard.look.html import page_tree
 from regard.look.trace_file import write
@@ -32,8 +33,12 @@ SHOW = """async (text) => {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    models = trained(), one_vector(), trained("transformer", "data.joint=true", steps=60)
-    with serving(*models, back(trained(), tmp_path_factory.mktemp("runs") / "back"), cached=True) as server:
+    folder = tmp_path_factory.mktemp("runs")
+    transformer = folder / "transformer-reverse"
+    shutil.copytree(trained("transformer", "data.joint=true", steps=60), transformer)
+    keep_choice(transformer, Heads(layer=0, head=1, shift=1))
+    models = trained(), one_vector(), transformer, back(trained(), folder / "back")
+    with serving(*models, cached=True) as server:
         yield server
 
 
@@ -201,6 +206,47 @@ def test_pointing_at_a_word_marks_where_the_model_looked(page: Any) -> None:
     assert re.fullmatch(r"While writing da, the model looked \d+\s% at \w+\.", said)
     linked = page.locator(".behind").inner_text()
     assert linked == TEXT, "the words behind the box are the words in the box"
+
+
+def test_the_head_that_aligns_words_is_shown_first(page: Any) -> None:
+    model(page, "transformer-reverse")
+    caption, choice = page.locator("regard-alignment .caption"), page.get_by_label("Head")
+    until(page, "document.querySelector('regard-alignment .caption').innerText.includes('Transformer')")
+    aligning = "layer 0, head 1, the head that aligns words"
+    assert f"{aligning}, whole words, shown one word later" in caption.inner_text()
+    assert choice.input_value() == "1"
+    choice.select_option("mean")
+    assert "mean of 4 heads, whole words." in caption.inner_text()
+
+
+def test_the_sentence_about_a_word_names_the_head_that_aligns(page: Any) -> None:
+    weights = np.stack([np.full((3, 3), 1 / 3), np.eye(3)[[2, 0, 1]]]).astype(np.float32)
+    tree = page_tree(Trace.from_arrays(["a", "b", "c"], ["x", "y", "z"], weights))
+    tree["views"]["aligning"] = {"head": 1, "shift": 1}
+    page.evaluate(SHOW, write(tree))
+    page.locator(".translation .word").nth(1).hover()
+    said = page.locator(".sure").inner_text()
+    assert said.startswith("Just after writing y, the model looked 100")
+    assert said.endswith("at b (layer 0, head 1, the head that aligns words).")
+
+
+def test_the_dots_under_an_unsure_word_are_explained(page: Any) -> None:
+    tree = page_tree(Trace.from_arrays(["a", "b"], ["x", "y"], np.eye(2, dtype=np.float32)))
+    tree["target"]["tokens"][1]["logprob"] = -2.0
+    page.evaluate(SHOW, write(tree))
+    assert "Dotted: the model was unsure" in page.locator(".sure").inner_text()
+    assert page.locator(".translation .unsure").get_attribute("title").startswith("unsure, probability 14")
+    tree["target"]["tokens"][1]["logprob"] = -0.1
+    page.evaluate(SHOW, write(tree))
+    assert "Dotted" not in page.locator(".sure").inner_text()
+
+
+def test_punctuation_that_a_sentence_mentions_is_in_quotes(page: Any) -> None:
+    page.evaluate(SHOW, write(page_tree(Trace.from_arrays(["a", "."], ["x", "!"], np.eye(2, dtype=np.float32)))))
+    page.locator(".translation .word").nth(1).hover()
+    said = page.locator(".sure").inner_text()
+    assert said.startswith("While writing \u201c!\u201d, the model looked 100")
+    assert said.endswith(" at \u201c.\u201d.")
 
 
 def test_a_chosen_alternative_is_kept_and_the_rest_written_again(page: Any) -> None:
@@ -511,6 +557,9 @@ def test_hiding_a_word_masks_all_its_pieces(modules: Any) -> None:
 
 def test_a_model_without_attention_shows_its_one_vector(page: Any) -> None:
     model(page, "rnnencdec-reverse")
+    caption = page.locator("regard-alignment .caption")
+    until(page, "document.querySelector('regard-alignment .caption').innerText.startsWith('No attention')")
+    assert caption.inner_text() == "No attention: one vector of the whole sentence."
     view(page, "Step by step")
     page.locator(".stagegrid.fixed").wait_for()
     page.keyboard.press("End")
@@ -539,10 +588,12 @@ def test_models_are_compared(page: Any) -> None:
     page.get_by_role("button", name="With and without attention").click()
     page.locator(".contrast").nth(1).wait_for()
     assert "comparing=length" in page.url
-    short, long = (int(text.split()[0]) for text in page.locator(".contrast h2").all_inner_texts())
-    assert short < long
+    own, example = page.locator(".contrast h2").all_inner_texts()
+    assert own == "Your sentence, 3 words"
+    assert re.fullmatch(r"An example, \d+ words", example)
+    assert page.locator(".contrast .note").first.inner_text() == TEXT
     page.get_by_label("Length").fill("0")
-    until(page, "document.querySelectorAll('.contrast').length === 1")
+    until(page, "text => document.querySelector('.contrast:last-child h2').innerText !== text", example)
     picture(page, "compare-length")
 
 
@@ -771,6 +822,8 @@ def test_copy_clear_share_and_the_way_back(server: Server, chromium: Any) -> Non
         assert page.evaluate("navigator.clipboard.readText()") == "fo da ba"
         page.get_by_role("button", name="Share").click()
         until(page, "document.querySelector('#announcements').textContent === 'The address is copied'")
+        assert page.locator(".message").is_visible()
+        assert page.locator(".message").inner_text() == "The address is copied"
         assert page.evaluate("navigator.clipboard.readText()") == page.url
         assert page.locator("#counter").inner_text() == "8 / 65,536"
         page.locator("#source").fill("lu me ko")
@@ -1060,6 +1113,59 @@ def test_a_file_comes_back_translated(page: Any, tmp_path: Path) -> None:
     dropped.value.save_as(tmp_path / "page.html")
     assert sorted(re.sub(r"<[^>]*>", "", (tmp_path / "page.html").read_text("utf-8")).split()) == ["ba", "da"]
     assert not page.locator("regard-translate").evaluate("one => one.classList.contains('busy')")
+    assert page.locator(".message").inner_text().startswith("page.html is translated and saved as ")
+
+
+def test_a_refused_file_leaves_the_translation_in_place(server: Server, chromium: Any) -> None:
+    page = chromium.new_page(server.address)  # not `opened`: a refusal is an error to the console
+    page.goto(f"{server.address}#text={TEXT.replace(' ', '+')}")
+    page.locator(".translation .word").first.wait_for()
+    page.evaluate(
+        "window.seen = []; new MutationObserver(() => seen.push(document.querySelector('.message').innerText))"
+        ".observe(document.querySelector('.message'), { childList: true })"
+    )
+    file = {"name": "words.xyz", "mimeType": "text/plain", "buffer": b"ba da fo"}
+    page.locator("input[type=file]").set_input_files(file)
+    page.locator(".message.error").wait_for()
+    assert page.locator(".message").inner_text().startswith("words.xyz: ")
+    assert page.evaluate("seen[0]") == "words.xyz is being translated\u2026"
+    assert words(page) == ["fo", "da", "ba"]
+    page.close()
+
+
+def test_pieces_of_words_are_called_pieces(page: Any) -> None:
+    choice = {"piece": "\u2581incomprehensibilities", "text": "incomprehensibilities" * 3, "probability": 0.1234}
+    page.route("**/api/v1/alternatives", lambda route: route.fulfill(json={"alternatives": [choice]}))
+    page.locator(".translation .word").first.click()
+    page.locator(".popover li button").wait_for()
+    assert "some are only the first piece of a word" in page.locator(".popover .note").inner_text()
+    inside = "(one) => one.scrollWidth <= one.clientWidth"
+    assert page.locator(".popover li button").evaluate(inside), "the number stays in its column"
+
+
+@pytest.mark.parametrize(("target", "pieced"), [(["x", "y"], False), (["\u2581hou", "se"], True)])
+def test_steps_count_pieces_where_tokens_are_no_words(modules: Any, target: list[str], pieced: bool) -> None:
+    tree = write(page_tree(Trace.from_arrays(["a", "b"], target, np.full((2, 2), 0.5))))
+    found = modules.evaluate(
+        "async (text) => new (await import('/page/trace.js')).Trace(JSON.parse(text)).pieced", tree
+    )
+    assert found is pieced
+
+
+def test_on_a_phone_words_are_tapped_and_the_sentence_about_one_stays_in_sight(server: Server, chromium: Any) -> None:
+    address = f"{server.address}#text={TEXT.replace(' ', '+')}"
+    with opened(chromium, address, wide=375, high=700, has_touch=True, is_mobile=True) as page:
+        page.locator(".translation .word").first.wait_for()
+        assert page.locator(".sure").inner_text().startswith("Tap a word")
+        # As far down as it is below a longer text.
+        page.evaluate("document.querySelector('.pair').style.setProperty('margin-bottom', '330px')")
+        page.locator("regard-guide .caption-card", has_text="Tap a word").wait_for()
+        page.locator(".translation .word").first.tap()
+        page.locator(".popover li button").first.wait_for()
+        sentence, above = page.locator(".sure").bounding_box(), page.locator(".popover").bounding_box()
+        assert sentence["y"] >= 0
+        assert sentence["y"] + sentence["height"] <= above["y"]
+        picture(page, "phone-alternatives")
 
 
 def test_the_languages_are_swapped_and_the_translation_goes_back(page: Any) -> None:

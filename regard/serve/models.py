@@ -23,6 +23,7 @@ from regard.data.pharaoh import Gold
 from regard.decode.beam import SearchStep
 from regard.errors import DataError
 from regard.look import html
+from regard.look import table as tables
 from regard.look.change import Change, change
 from regard.look.html import page_tree
 from regard.look.record import attentions
@@ -165,8 +166,12 @@ class TranslationModel(ServedModel):
         """The trace of one sentence as a tree of plain values and arrays; with a search tree, its translations too."""
         trace = self._trace(look, stop)
         tree = page_tree(trace)
+        heads = self.translator.heads
         if look.layers is not None or look.heads is not None:
             tree["part"] = {"layers": look.layers, "heads": look.heads}
+        elif heads.layer is not None:  # a reader sees first what aligns words
+            tree["views"]["default"] = tables.choose(trace, heads.layer).name
+            tree["views"]["aligning"] = {"head": heads.head, "shift": heads.shift}
         if trace.beam is not None:
             tree["translations"] = self._translations(trace)
         return tree

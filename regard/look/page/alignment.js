@@ -74,8 +74,9 @@ class Alignment extends View {
       exporter("alignment", drawing, () => ({ shown, trace })),
     );
     renew(this.controls, this.buttons(trace, shown));
-    const detail =
-      form === "ribbons"
+    const detail = !trace.looks
+      ? ""
+      : form === "ribbons"
         ? ` Bands hold ${Math.round(100 * state.get("mass"))} % of each word’s attention.`
         : state.get("rowScale") && form === "matrix"
           ? " Each row is scaled to its largest weight."
@@ -124,7 +125,7 @@ class Alignment extends View {
             ...Array.from({ length: heads }, (_, head) => ({ value: String(head), text: String(head) })),
             ...(String(state.get("head")).includes(",") ? [{ value: state.get("head"), text: state.get("head") }] : []),
           ],
-          String(state.get("head") ?? "mean"),
+          String(trace.head(shown.seen, state.get("head")) ?? "mean"),
           set("head"),
         ),
       menu(

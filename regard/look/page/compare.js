@@ -223,7 +223,7 @@ class Compare extends View {
 
   // --- with and without attention
 
-  /** The same sentence with and without attention, short and long. */
+  /** The reader's sentence, and an example of the chosen length, with and without attention. */
   async byLength() {
     const models = this.rivals(),
       texts = [...(models[0].lengths ?? models[0].examples)].sort((a, b) => sized(a) - sized(b));
@@ -239,16 +239,20 @@ class Compare extends View {
     });
     this.buttons("length", field("Length", slider, h("output", {}, `${sized(texts[at])} words`)));
     this.showLead(LENGTH);
-    const chosen = [...new Set([texts[0], texts[at]])];
+    const trace = state.get("trace"),
+      own = trace.source.text,
+      chosen = [...new Set([own, texts[at]])];
     if (!this.place.querySelector(".contrast")) put(this.place, h("p", { class: "empty" }, "Both models translate…"));
     try {
       const rows = await Promise.all(
         chosen.map(async (text) => ({
           text,
+          title: text === own ? "Your sentence" : "An example",
           traces: await Promise.all(models.map((one) => host.elsewhere(one.id, text, `${one.id} ${sized(text)}`))),
         })),
       );
-      if (!this.isConnected || state.get("comparing") !== "length" || (state.get("length") ?? last) !== at) return;
+      if (!this.isConnected || trace !== state.get("trace")) return;
+      if (state.get("comparing") !== "length" || (state.get("length") ?? last) !== at) return;
       put(
         this.place,
         rows.map((row) => this.contrast(row, models)),
@@ -258,7 +262,7 @@ class Compare extends View {
     }
   }
 
-  contrast({ text, traces }, models) {
+  contrast({ text, title, traces }, models) {
     const card = (trace, at) =>
       h(
         "div",
@@ -269,7 +273,7 @@ class Compare extends View {
     return h(
       "section",
       { class: "contrast" },
-      h("h2", {}, `${sized(text)} words`),
+      h("h2", {}, `${title}, ${sized(text)} words`),
       h("p", { class: "note" }, word(text)),
       h("div", { class: "beside" }, traces.map(card)),
     );

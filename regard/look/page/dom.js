@@ -145,5 +145,23 @@ export function announce(text) {
   }, 60);
 }
 
+let shown = 0;
+/**
+ * Show a short message above the page, and announce it. It goes after some seconds, or when the next one comes;
+ * `going` ones stay until the next, since what they speak of is not over.
+ */
+export function notify(text, { going = false, error = false } = {}) {
+  clearTimeout(shown);
+  const place = document.querySelector(".message");
+  put(place, text);
+  place.hidden = false;
+  place.classList.toggle("error", error);
+  if (!going) shown = setTimeout(() => (place.hidden = true), 8000);
+  announce(text);
+}
+
+/** Whether the reader has a finger and nothing to point with. */
+export const taps = () => matchMedia("(hover: none)").matches;
+
 /** Whether the reader wants no movement. */
 export const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -94,12 +94,13 @@ export function outputBox(step, before, about, box = emptyBox(about.kind)) {
       ),
     ),
   );
+  const unit = state.get("trace").pieced ? "pieces of words" : "words";
   put(
     box.lastChild,
     h(
       "p",
       { class: "small" },
-      step.output.vocabulary && `The best of ${step.output.vocabulary.toLocaleString("en")} words. `,
+      step.output.vocabulary && `The best of ${step.output.vocabulary.toLocaleString("en")} ${unit}. `,
       host.live && "Click one to write it instead.",
     ),
     far === null || !step.output.log_total ? null : check("softmax of the logits", far),

@@ -142,7 +142,7 @@ class Steps extends HTMLElement {
     }
     this.seen = trace.module(state.get("layer"));
     this.deep = host.live && trace.model.name === "transformer";
-    this.head = closestHead(this.seen, state.get("head"));
+    this.head = closestHead(trace, this.seen, state.get("head"));
     const [t, seen, head] = [this.t, this.seen, this.head];
     this.showControls(trace);
     try {
@@ -326,7 +326,7 @@ class Steps extends HTMLElement {
     const { t, sub, last, end } = this;
     this.slider.value = t;
     this.slider.setAttribute("aria-valuetext", `word ${t + 1} of ${last + 1}`);
-    this.number.textContent = `${t + 1} / ${last + 1}`;
+    this.number.textContent = `${state.get("trace").pieced ? "piece " : ""}${t + 1} / ${last + 1}`;
     [...this.parts.children].forEach((one, at) => one.setAttribute("aria-pressed", String(at === sub)));
     const focused = document.activeElement;
     this.first.disabled = t === 0;

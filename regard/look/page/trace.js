@@ -89,6 +89,8 @@ export class Trace {
     this.rightToLeft = views.right_to_left;
     this.maps = views.maps;
     this.default = views.default;
+    /** The head of the default module that aligns words, and its shift, where the server names them. */
+    this.aligning = views.aligning ?? null;
     setColours(views.ramps);
     this.summaries = views.summaries;
   }
@@ -105,10 +107,26 @@ export class Trace {
     return (layer === null ? null : (numbered ?? named(layer))) ?? named(this.default) ?? null;
   }
 
+  /** The head that aligns words where none is chosen, so that it is seen first; else what is chosen. */
+  head(seen, chosen) {
+    return chosen === null && seen.name === this.default ? (this.aligning?.head ?? null) : chosen;
+  }
+
+  /** Whether a choice of heads is the one that aligns words. */
+  aligns(seen, head) {
+    if (this.aligning === null || seen.name !== this.default) return false;
+    return String(head ?? "mean") === String(this.aligning.head ?? "mean");
+  }
+
   /** The pieces of the translation up to step t, as the server takes them back. */
   pieces(until = Infinity) {
     const tokens = this.target.tokens.slice(0, until);
     return tokens.filter((token) => !token.special).map((token) => token.piece);
+  }
+
+  /** Whether the model writes pieces of words: a token is then not a word. */
+  get pieced() {
+    return this.target.tokens.some((token) => !token.special && token.piece !== token.text);
   }
 
   /** The probability of a word, the product of those of its tokens; null where they are not known. */
@@ -174,10 +192,12 @@ export function tableOf(trace, options = {}) {
   const seen = trace.module(chosen.layer);
   if (!seen) return null;
   const tables = chosen.words && seen.words ? seen.words : seen.pieces;
-  const wanted = chosen.shift === null ? (seen.shift ?? 0) : Number(chosen.shift);
+  const head = trace.head(seen, chosen.head),
+    aligning = trace.aligns(seen, head);
+  const wanted = Number(chosen.shift ?? (aligning ? trace.aligning.shift : null) ?? seen.shift ?? 0);
   const shift = tables[wanted] ? wanted : 0,
     whole = tables[shift];
-  const heads = headsOf(seen, chosen.head);
+  const heads = headsOf(seen, head);
   const stack = (head) => {
     if (whole.weights) return whole.weights.part(head).rows();
     const count = seen.weights.shape[0];
@@ -197,6 +217,7 @@ export function tableOf(trace, options = {}) {
     columns: columns.map((at) => whole.columns[at]),
     weights: chosen.renormalise ? weights.map(shares) : weights,
     shift,
+    aligning: aligning && heads.length === 1 && heads[0] < seen.weights.shape[0] && seen.weights.shape[0] > 1,
     rightToLeft: whole.right_to_left,
     changed: trace.changed,
     summaries: trace.summaries,
@@ -263,9 +284,9 @@ export function summary({ rows, columns, weights, seen, summaries }) {
 const closest = new WeakMap(); // by module: the comparison is of every weight
 
 /** The head to go through step by step: the chosen one, or the one whose weights are nearest to the mean of all. */
-export function closestHead(seen, head) {
+export function closestHead(trace, seen, head) {
   const count = seen.weights.shape[0],
-    chosen = Number.parseInt(head, 10);
+    chosen = Number.parseInt(trace.head(seen, head), 10);
   if (Number.isInteger(chosen) && chosen < count) return chosen;
   if (count === 1) return 0;
   if (!closest.has(seen)) closest.set(seen, nearest(seen, count));

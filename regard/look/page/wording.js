@@ -15,6 +15,9 @@ const KINDS = {
   fixed: () => "No attention: one vector of the whole sentence",
 };
 
+/** What the head is for that is shown first. */
+export const ALIGNING = "the head that aligns words";
+
 /** The names of the kinds of attention that one model may have. */
 const SIDES = { cross: "to the source", encoder: "inside the source", decoder: "inside the translation" };
 
@@ -33,8 +36,9 @@ export function caption(table, trace, { words, special, renormalise }) {
     (KINDS[seen.kind] ?? KINDS.cross)(trace.model.name),
     many && `layer ${seen.layer}`,
     seen.weights.shape[0] > 1 && table.head,
+    table.aligning && ALIGNING,
     seen.kind === "cross" && seen.query === "previous" && "computed from the state before each word",
-    words ? "whole words" : "word pieces",
+    seen.kind !== "fixed" && (words ? "whole words" : "word pieces"),
     table.shift && "shown one word later, when the word is read",
   ];
   const first = parts.filter(Boolean).join(", ");

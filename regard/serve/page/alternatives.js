@@ -4,6 +4,7 @@ import { announce, h, put, word } from "./dom.js";
 import { percent } from "./maths.js";
 import { alternatives, goOn } from "./session.js";
 
+const ROOM = 260; // pixels of the list that can be seen, at least
 let open = null;
 
 /** Close the list, and give the focus back to where it came from. */
@@ -31,14 +32,20 @@ export async function openAlternatives(anchor, prefix, current, back) {
   );
   document.body.append(list);
   open = { list, back };
-  place(list, anchor.getBoundingClientRect());
+  place(list, anchor);
   list.addEventListener("keydown", (event) => event.key === "Escape" && (event.stopPropagation(), close()));
   try {
     const found = await alternatives(prefix);
     if (open?.list !== list) return;
     put(
       list,
-      h("p", { class: "note" }, "Alternatives for this word"),
+      h(
+        "p",
+        { class: "note" },
+        found.some((one) => one.piece !== one.text)
+          ? "Alternatives from here; some are only the first piece of a word"
+          : "Alternatives for this word",
+      ),
       h(
         "ul",
         {},
@@ -75,10 +82,18 @@ function choice(one, prefix, current) {
   );
 }
 
-function place(list, anchor) {
+/** Below a word, and below the sentence about its attention, which belongs to the word. */
+function place(list, word) {
+  const anchor = word.getBoundingClientRect(),
+    said = word.closest(".pane")?.querySelector(".sure").getBoundingClientRect(),
+    bottom = said?.bottom ?? anchor.bottom;
   const wide = Math.min(288, innerWidth - 16);
   list.style.setProperty("left", `${Math.max(8, Math.min(anchor.left, innerWidth - wide - 8)) + scrollX}px`);
-  list.style.setProperty("top", `${anchor.bottom + scrollY + 6}px`);
+  list.style.setProperty("top", `${bottom + scrollY + 6}px`);
+  // On a phone the list is at the bottom of the screen: the sentence is moved up until there is room for some rows.
+  const room = innerHeight - bottom - 6;
+  list.style.setProperty("--room", `${Math.max(ROOM, room)}px`);
+  if (getComputedStyle(list).position === "fixed" && room < ROOM) scrollBy({ top: ROOM - room, behavior: "instant" });
   list.style.setProperty("width", `${wide}px`);
 }
 

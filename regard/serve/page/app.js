@@ -41,7 +41,7 @@ Object.assign(host, {
   file: async () => (await fetch("/page/file.html")).text(),
 });
 
-const THEMES = { auto: "As the system", light: "Light", dark: "Dark" };
+const THEMES = { auto: "System", light: "Light", dark: "Dark" };
 const VIEWS = ["alignment", "steps", "compare", "beam"];
 
 function theme() {

@@ -1,7 +1,7 @@
 // Files: choose or drop one, and get it back translated. Offered where the server translates files.
 
 import { download, sendFile } from "./api.js";
-import { announce, button, h } from "./dom.js";
+import { button, h, notify } from "./dom.js";
 import { save } from "./export.js";
 import { model, settings } from "./session.js";
 import { state } from "./state.js";
@@ -11,7 +11,7 @@ const endings = () => settings.supportedFilesFormat.map((one) => (one.startsWith
 async function translateFile(file) {
   if (!file) return;
   const chosen = model();
-  state.set({ busy: true, error: "" });
+  notify(`${file.name} is being translated\u2026`, { going: true });
   try {
     const { translatedFileUrl } = await sendFile("/translate_file", {
       file,
@@ -21,10 +21,9 @@ async function translateFile(file) {
     const { pathname } = new URL(translatedFileUrl, location.origin);
     const { blob, name } = await download(pathname);
     save(name || file.name, blob);
-    state.set({ busy: false });
-    announce(`${file.name} is translated`);
+    notify(`${file.name} is translated and saved as ${name || file.name}`);
   } catch (error) {
-    state.set({ busy: false, error: `${file.name}: ${error.message}` });
+    notify(`${file.name}: ${error.message}`, { error: true }); // the text and its picture stay
   }
 }
 

@@ -1,6 +1,6 @@
 // The first minute: three short captions, each an action that is done when it is clicked. They can be skipped for ever.
 
-import { button, h, put } from "./dom.js";
+import { button, h, put, taps } from "./dom.js";
 import { model, translators } from "./session.js";
 import { state } from "./state.js";
 import { tableOf } from "./trace.js";
@@ -40,7 +40,7 @@ const withoutAttention = () => {
 const STEPS = [
   {
     id: "point",
-    title: "Point at a word",
+    title: `${taps() ? "Tap" : "Point at"} a word`,
     text: "Where did the model look while it wrote it?",
     act: point,
     looks: true,
@@ -49,7 +49,7 @@ const STEPS = [
   {
     id: "away",
     title: "Take attention away",
-    text: "The same sentence from one fixed vector: fine at 10 words, lost at 40.",
+    text: "Your sentence and a long example from one fixed vector: fine at 10 words, lost at 40.",
     act: () => state.set({ view: "compare", comparing: "length" }),
     possible: withoutAttention,
   },

@@ -1,7 +1,7 @@
 // Translation: two panes, linked words, alternatives on a click, and the request as code.
 
 import { openAlternatives } from "./alternatives.js";
-import { announce, button, h, put, renew, select, visible, word } from "./dom.js";
+import { button, h, notify, put, renew, select, taps, visible, word } from "./dom.js";
 import { offerFile } from "./files.js";
 import { icon } from "./icons.js";
 import { percent } from "./maths.js";
@@ -11,6 +11,7 @@ import { choose, goOn, halt, look, model, NOTHING, sentence, settings, translate
 import { state } from "./state.js";
 import { tableOf } from "./trace.js";
 import { path } from "./treelayout.js";
+import { ALIGNING } from "./wording.js";
 
 const PAUSE = 400; // milliseconds after the last key
 
@@ -349,7 +350,7 @@ class Translate extends HTMLElement {
         type: "button",
         dir: "auto",
         class: `word${probability < 0.5 ? " unsure" : ""}${forced ? " changed" : ""}`,
-        title: `${forced ? "forced, " : ""}probability ${percent(probability)}: click for alternatives`,
+        title: `${forced ? "forced, " : ""}${probability < 0.5 ? "unsure, " : ""}probability ${percent(probability)}: click for alternatives`,
         tabindex: number ? -1 : 0,
         "data-t": t,
         "data-tokens": label.tokens.join(","),
@@ -377,17 +378,22 @@ class Translate extends HTMLElement {
 
   sentence(trace, table, row) {
     if (!trace.looks) return "This model has no attention: it keeps the whole sentence in one fixed vector.";
-    if (row < 0) return "Point at a word of the translation to see its attention to the source.";
+    if (row < 0)
+      return [
+        `${taps() ? "Tap" : "Point at"} a word of the translation to see its attention to the source.`,
+        this.output.querySelector(".unsure") && " Dotted: the model was unsure, below 50\u00a0%.",
+      ];
     const best = table.weights[row].indexOf(Math.max(...table.weights[row]));
     if (best < 0) return "";
+    const which = table.aligning && `layer ${table.seen.layer}, ${table.head}, ${ALIGNING}`;
     return [
-      "While writing ",
-      h("b", {}, word(table.rows[row].text)),
+      table.shift ? "Just after writing " : "While writing ",
+      h("b", {}, mentioned(table.rows[row].text)),
       ", the model looked ",
       h("b", {}, percent(table.weights[row][best])),
       " at ",
-      h("b", {}, word(table.columns[best].text)),
-      ".",
+      h("b", {}, mentioned(table.columns[best].text)),
+      which ? ` (${which}).` : ".",
     ];
   }
 
@@ -427,12 +433,15 @@ class Translate extends HTMLElement {
 /** The chosen layer, where it connects target and source; else the default. */
 const sourceLayer = (trace) => (trace.module(state.get("layer"))?.leading ? state.get("layer") : null);
 
+/** A word inside a sentence; punctuation in quotes, since it would be taken for that of the sentence. */
+const mentioned = (text) => (/[\p{L}\p{N}]/u.test(text) ? word(text) : ["\u201c", word(text), "\u201d"]);
+
 async function copy(text, what) {
   try {
     await navigator.clipboard.writeText(text);
-    announce(`${what} is copied`);
+    notify(`${what} is copied`);
   } catch {
-    announce("This browser does not allow copying here");
+    notify("This browser does not allow copying here");
   }
 }
 
