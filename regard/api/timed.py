@@ -38,8 +38,9 @@ TRAINING = 0.85  # share of the time for updates; the rest goes to preparation, 
 SEEN = 0.7  # of the pairs that are prepared, at most: the rest would only take time
 PREPARED = 20_000  # pairs that take no time worth saving
 FURTHER = {"rate": 0.0003, "epochs": 10}  # of a model that is trained already, which more would only make forget
-# Of tens of pairs: updates that are wanted, epochs for them at most, batches of an epoch, pairs of a batch at least.
-FEW = {"updates": 150, "epochs": 20, "batches": 8, "pairs": 6}
+# Of tens of pairs: updates that are wanted, epochs for them at most, batches of an epoch, pairs of a batch at least,
+# and a rate that learns them without turning other sentences into them.
+FEW = {"updates": 150, "epochs": 20, "batches": 8, "pairs": 6, "rate": 0.0001}
 SUITS = {"schedule": "cosine", "optimiser": "adam"}  # what rate, warm-up and beta2 are chosen for
 
 Given = Mapping[str, Any]  # [train] settings
@@ -134,7 +135,7 @@ def further(size: CorpusSize, minutes: float, speed: float, where: torch.device,
     epochs = given.get("epochs", min(wanted, FEW["epochs"]) if few else FURTHER["epochs"])
     seen = min(fits, (not steps and epochs * corpus) or math.inf)
     common, updates = by_the_clock(minutes, seen, where, given, least)
-    train, falls = agreed({**common, **FURTHER, "epochs": epochs}, given)
+    train, falls = agreed({**common, "rate": (FEW if few else FURTHER)["rate"], "epochs": epochs}, given)
     ends = counted(steps, "update") if steps else counted(epochs, "epoch")
     short = updates < steps if steps else seen == fits
     time = f"there is time for about {counted(updates, 'update', ',')}" if short else "there is time for them"
