@@ -252,8 +252,8 @@ def further(pairs: int, speed: float, minutes: float = 3, **given):
 @pytest.mark.parametrize("pairs", [20, 30, 60, 100, 300])
 def test_tens_of_pairs_get_small_batches_and_a_schedule_that_fits_them(pairs: int):
     train, reasons = further(pairs, 1000.0)
-    updates = train["epochs"] * pairs * 12 / train["batch_tokens"]
-    assert 60 <= updates <= 300
+    updates = train["epochs"] * pairs * 12 / train["batch_tokens"] / timed.FEW["full"]
+    assert 90 <= updates <= 300
     assert pairs * 12 / train["batch_tokens"] >= 3  # batches of an epoch
     assert train["batch_tokens"] >= 60  # several pairs
     assert train["epochs"] <= 20
@@ -273,8 +273,8 @@ def test_a_larger_corpus_is_trained_further_as_before():
 
 def test_what_is_chosen_fits_the_settings_that_are_given():
     train, reasons = further(30, 1000.0, batch_tokens=36, epochs=4, rate=0.001)
-    assert train["warmup"] == 40 // 10
-    assert train["validate_every"] == 40 // 4
+    assert train["warmup"] == 60 // 10  # 40 full batches
+    assert train["validate_every"] == 60 // 4
     assert "batches of 36 pieces, at most 4 epochs" in reasons[0]
     assert "a learning rate of 0.001 that falls" in reasons[1]
     train, reasons = further(30, 1000.0, steps=50)

@@ -39,8 +39,9 @@ SEEN = 0.7  # of the pairs that are prepared, at most: the rest would only take 
 PREPARED = 20_000  # pairs that take no time worth saving
 FURTHER = {"rate": 0.0003, "epochs": 10}  # of a model that is trained already, which more would only make forget
 # Of tens of pairs: updates that are wanted, epochs for them at most, batches of an epoch, pairs of a batch at least,
-# and a rate that learns them without turning other sentences into them.
-FEW = {"updates": 150, "epochs": 20, "batches": 8, "pairs": 6, "rate": 0.0001}
+# a rate that learns them without turning other sentences into them, and how full a batch of sentences of unequal length
+# is.
+FEW = {"updates": 150, "epochs": 20, "batches": 8, "pairs": 6, "rate": 0.0001, "full": 2 / 3}
 SUITS = {"schedule": "cosine", "optimiser": "adam"}  # what rate, warm-up and beta2 are chosen for
 
 Given = Mapping[str, Any]  # [train] settings
@@ -133,7 +134,7 @@ def further(size: CorpusSize, minutes: float, speed: float, where: torch.device,
     few = wanted > FURTHER["epochs"]
     steps = given.get("steps", 0)
     epochs = given.get("epochs", min(wanted, FEW["epochs"]) if few else FURTHER["epochs"])
-    seen = min(fits, (not steps and epochs * corpus) or math.inf)
+    seen = min(fits, (not steps and epochs * corpus / (FEW["full"] if few else 1)) or math.inf)
     common, updates = by_the_clock(minutes, seen, where, given, least)
     train, falls = agreed({**common, "rate": (FEW if few else FURTHER)["rate"], "epochs": epochs}, given)
     ends = counted(steps, "update") if steps else counted(epochs, "epoch")
