@@ -201,11 +201,12 @@ def test_a_choice_of_heads_does_not_change_a_model_that_ships(home: Path, tmp_pa
     assert not [*home.rglob("alignment.json"), *(tmp_path / "own").rglob("alignment.json")]
 
 
-def test_serve_without_a_run_serves_the_models_that_ship(installed: Path, monkeypatch: pytest.MonkeyPatch):
+def test_serve_without_a_run_serves_the_models_that_ship(installed: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     served = []
     monkeypatch.setattr(regard.serve, "run", lambda runs, **options: served.append(runs))
     serve()
     serve(["en-fr/bahdanau"])
+    assert capsys.readouterr().err == f"loading {len(known.shipped())} models …\nloading 1 model …\n"
     assert served == [[str(path) for path in known.shipped().values()], [str(installed / "en-fr-bahdanau")]]
 
 

@@ -9,10 +9,12 @@ import torch
 
 import regard
 from regard.api import timed
+from regard.api.training import plan
 from regard.errors import ConfigError, DataError, RunError
 from regard.training.clock import FEW, Clock
 from regard.training.events import Noticed, Stepped
 from regard.training.experiment import resolve
+from regard.training.notices import long_warmup
 from regard.training.schedules import Moment, cosine
 from regard.training.settings import TrainConfig
 
@@ -225,13 +227,12 @@ def test_minutes_more_of_a_translator_choose_how_and_keep_its_model(tmp_path: Pa
     data = {"corpus": "reverse", "settings": [f"train.start_from={tmp_path / 'first'}", "data.size=100"]}
     slow = regard.train(**data, minutes=0.03, out=tmp_path / "slow").experiment
     assert slow.name == "bahdanau"
-    assert (slow.train.rate, slow.train.epochs, slow.train.schedule) == (timed.FURTHER["rate"], 10, "cosine")
-    assert slow.train.batch_tokens == timed.BATCH[0][1]  # the smallest, however slow
+    assert (slow.train.rate, slow.train.schedule) == (timed.FEW["rate"], "cosine")
     speed = 1e9
     monkeypatch.setattr(timed, "count", lambda config: timed.CorpusSize(10**6, 4.0))
     chosen, reasons = timed.choose_further(DATA, 5, str(tmp_path / "first"))
     assert chosen["train"]["batch_tokens"] == timed.BATCH[0][2]
-    assert "10.0 epochs, at most 10" in reasons[1]
+    assert "at most 10 epochs; there is time for them" in reasons[1]
     with pytest.raises(RunError, match="There is no run folder nowhere"):
         timed.choose_further(DATA, 5, "nowhere")
 
@@ -241,3 +242,72 @@ def test_minutes_without_a_corpus_ask_for_one(tmp_path: Path):
         with pytest.raises(ConfigError, match="nothing to train on; pass --source"):
             regard.train(minutes=1, settings=settings, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def further(pairs: int, speed: float, minutes: float = 3, **given):
+    """What is chosen for `pairs` of 12 pieces where `speed` pieces a second are trained, and the reasons."""
+    return timed.further(timed.CorpusSize(pairs, 12.0), minutes, speed, torch.device("cpu"), given)
+
+
+@pytest.mark.parametrize("pairs", [20, 30, 60, 100, 300])
+def test_tens_of_pairs_get_small_batches_and_a_schedule_that_fits_them(pairs: int):
+    train, reasons = further(pairs, 1000.0)
+    updates = train["epochs"] * pairs * 12 / train["batch_tokens"] / timed.FEW["full"]
+    assert 90 <= updates <= 300
+    assert pairs * 12 / train["batch_tokens"] >= 3  # batches of an epoch
+    assert train["batch_tokens"] >= 60  # several pairs
+    assert train["epochs"] <= 20
+    assert train["warmup"] <= updates / 10
+    assert updates / 5 <= train["validate_every"] <= updates / 3
+    assert (train["average"], train["keep"]) == (2, 2)  # not the best of a few held-out sentences
+    assert f"at most {train['epochs']} epochs; there is time for them" in reasons[0]
+
+
+def test_a_larger_corpus_is_trained_further_as_before():
+    slow, reasons = further(2_000, 100.0)
+    assert (slow["batch_tokens"], slow["epochs"], slow["rate"]) == (timed.BATCH[0][1], 10, 0.0003)
+    assert "average" not in slow
+    assert "at most 10 epochs; there is time for about 39 updates" in reasons[0]
+    assert further(10**6, 1e9)[0]["batch_tokens"] == timed.BATCH[0][2]
+
+
+def test_what_is_chosen_fits_the_settings_that_are_given():
+    train, reasons = further(30, 1000.0, batch_tokens=36, epochs=4, rate=0.001)
+    assert train["warmup"] == 60 // 10  # 40 full batches
+    assert train["validate_every"] == 60 // 4
+    assert "batches of 36 pieces, at most 4 epochs" in reasons[0]
+    assert "a learning rate of 0.001 that falls" in reasons[1]
+    train, reasons = further(30, 1000.0, steps=50)
+    assert train["warmup"] == 5
+    assert "at most 50 updates; there is time for them" in reasons[0]
+    train, reasons = further(30, 1000.0, schedule="noam", keep=1)
+    assert not {"schedule", "rate", "warmup", "beta2"} & set(train) - {"schedule"}
+    assert "train.rate, train.warmup, train.beta2 not chosen, since you set train.schedule" in reasons[1]
+    assert train["average"] == 1  # of the one that is kept
+
+
+def test_settings_leave_the_rest_of_the_choice_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    small.train("bahdanau", tmp_path / "first", "train.steps=1")
+    monkeypatch.setattr(timed, "pace", lambda *_: 1000.0)
+    monkeypatch.setattr(timed, "measure", speeds(1e10))
+    start = f"train.start_from={tmp_path / 'first'}"
+    for begins in ([start, "model.dropout=0.4"], []):
+        given = [*begins, "data.size=100", "train.batch_tokens=48", "decode.beam=3"]
+        found, reasons = plan(tmp_path / "run", None, None, None, given, 1, corpus="reverse")
+        assert (found.train.schedule, found.train.batch_tokens, found.decode.beam) == ("cosine", 48, 3)
+        assert any("batches of 48" in one for one in reasons)
+        assert not begins or found.model.dropout == 0.4
+    with pytest.raises(ConfigError, match="batch_tokens"):
+        plan(tmp_path / "run", None, None, None, ["train.batch_tokens=0"], 1, corpus="reverse")
+    _, reasons = plan(tmp_path / "run", None, "luong", "tiny", [], 1, corpus="reverse")
+    assert reasons == [
+        "--minutes is only a time limit: batches and schedule are those of the model, preset or file given"
+    ]
+
+
+def test_a_warm_up_longer_than_the_run_is_reported():
+    config = TrainConfig(schedule="inverse-sqrt", warmup=4000)
+    assert long_warmup(4000, config) == long_warmup(80, TrainConfig(schedule="cosine")) == []
+    (said,) = long_warmup(80, config)
+    assert "rises over 4,000 updates (train.warmup), but training ends after about 80" in said
+    assert said.endswith("set train.warmup=8")

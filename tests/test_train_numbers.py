@@ -346,7 +346,9 @@ def test_too_few_updates_to_learn_from_are_reported(tmp_path):
     assert "needs a smaller model (--preset tiny), smaller" in notes(
         tmp_path / "wide", "train.epochs=2", "model.width=97"
     )
-    assert "updates in all" not in notes(tmp_path / "chosen", "train.steps=2"), "who asks for that number knows it"
+    chosen = notes(tmp_path / "chosen", "train.steps=2", "train.warmup=3")
+    assert "updates in all" not in chosen, "who asks for that number knows it"
+    assert "the learning rate rises over 3 updates" in chosen
 
 
 def test_the_model_of_another_run_is_not_advised_to_be_smaller():
@@ -354,6 +356,7 @@ def test_the_model_of_another_run_is_not_advised_to_be_smaller():
     for start, advised in (("", True), ("en-fr", False)):
         config = TrainConfig(minutes=1, start_from=start)
         assert ("--preset tiny" in few_in_time(5, config, wide)) == advised
+        assert ("smaller batches" in few_in_time(5, config, wide)) == advised
         assert bool(few_updates(12, 6, config, wide)) == advised  # also where it is resumed
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from functools import cache
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +38,15 @@ TRAINING = 0.85  # share of the time for updates; the rest goes to preparation, 
 SEEN = 0.7  # of the pairs that are prepared, at most: the rest would only take time
 PREPARED = 20_000  # pairs that take no time worth saving
 FURTHER = {"rate": 0.0003, "epochs": 10}  # of a model that is trained already, which more would only make forget
+# Of tens of pairs: updates that are wanted, epochs for them at most, batches of an epoch, pairs of a batch at least,
+# a rate that learns them without turning other sentences into them, and how full a batch of sentences of unequal length
+# is.
+FEW = {"updates": 150, "epochs": 20, "batches": 8, "pairs": 6, "rate": 0.0001, "full": 2 / 3}
+SUITS = {"schedule": "cosine", "optimiser": "adam"}  # what rate, warm-up and beta2 are chosen for
+
+Given = Mapping[str, Any]  # [train] settings
+Choice = tuple[dict[str, Any], list[str]]  # settings, and the reasons for them
+NOTHING: Given = MappingProxyType({})
 
 
 class CorpusSize(NamedTuple):
@@ -46,33 +56,36 @@ class CorpusSize(NamedTuple):
     length: float  # pieces of a target sentence, on average
 
 
-def choose(data: Mapping[str, Any], minutes: float) -> tuple[dict[str, Any], list[str]]:
-    """The [data], [model] and [train] settings of a training of `minutes` on the corpus that `data` names, and why."""
-    size, where = check(data, minutes), choose_device("auto")
+def choose(data: Mapping[str, Any], minutes: float, given: Given = NOTHING) -> Choice:
+    """The [data], [model] and [train] settings of a training of `minutes` on the corpus that `data` names, and why.
+
+    `given` are [train] settings that are set already: what is chosen fits them.
+    """
+    size, where = check(data, minutes), choose_device(given.get("device", "auto"))
     seconds, vocabulary = minutes * 60 * TRAINING, vocabulary_for(size.pairs)
     layers, width, speed, weights, why = fastest_fit(size, vocabulary, seconds, where)
     fewer = vocabulary_for(speed * seconds / size.length)
     if fewer < vocabulary:  # most of the corpus will not be seen: a large vocabulary only takes time
         vocabulary = fewer
         layers, width, speed, weights, why = fastest_fit(size, vocabulary, seconds, where)
-    epochs = speed * seconds / (size.pairs * size.length)
-    common, batch, updates = by_the_clock(minutes, speed * seconds, where)
+    corpus = size.pairs * size.length
+    seen = min(speed * seconds, given.get("epochs", 0) * corpus or math.inf)
+    epochs = seen / corpus
+    common, updates = by_the_clock(minutes, seen, where, given, BATCH[where.type == "cuda"][1])
     model = {
         "name": "transformer", "preset": "tiny", "norm": "pre", "layers": layers, "width": width,
         "heads": heads_of(width), "inner": 4 * width,
         "dropout": 0.0 if epochs < 3 else 0.1 if epochs < 8 else 0.2 if epochs < 25 else 0.3,
     }  # fmt: skip
-    train = {
-        **common, "epochs": 0,
-        "rate": 0.003 if width <= 128 else 0.002 if width <= 256 else 0.001,
-    }  # fmt: skip
+    rate = 0.003 if width <= 128 else 0.002 if width <= 256 else 0.001
+    train, falls = agreed({**common, "epochs": 0, "rate": rate}, given)
     reasons = [
         f"{_chosen(size, minutes, where)}:",
         f"a Transformer of {counted(layers, 'layer')} and width {width}, {weights:,} weights "
         f"besides the vocabulary (about {speed:,.0f} pieces a second): {why}",
-        f"a joint vocabulary of at most {vocabulary:,} pieces; batches of {batch:,}, about {updates:,} updates and "
-        f"{epochs:.1f} epochs",
-        f"a learning rate of {train['rate']:g} that falls to zero when the time is up; dropout {model['dropout']:g}",
+        f"a joint vocabulary of at most {vocabulary:,} pieces; batches of "
+        f"{train['batch_tokens']:,}, about {updates:,} updates and {epochs:.1f} epochs",
+        f"{falls}; dropout {model['dropout']:g}",
     ]
     pieces = {"vocabulary": vocabulary, "joint": True, "max_length": 100}
     every = 2 ** max(0, math.floor(math.log2(min(SEEN / epochs, size.pairs / PREPARED))))
@@ -92,7 +105,7 @@ def vocabulary_for(pairs: float) -> int:
     return next(size for most, size in VOCABULARIES if pairs < most)
 
 
-def choose_further(data: Mapping[str, Any], minutes: float, start: str) -> tuple[dict[str, Any], list[str]]:
+def choose_further(data: Mapping[str, Any], minutes: float, start: str, given: Given = NOTHING) -> Choice:
     """The [train] settings of `minutes` more for the translator `start` on the corpus that `data` names, and why.
 
     Nothing is chosen for a model of another task.
@@ -100,38 +113,75 @@ def choose_further(data: Mapping[str, Any], minutes: float, start: str) -> tuple
     find_weights(find_run(start))  # a folder that is no run, or a damaged one, is refused first
     other = resolve(read_config(find_run(start)))
     if other.task != "translate":
-        return {"data": {}, "model": {}, "train": {}}, []
+        return {}, []
     there = [getattr(other.data, side) for side in LANGUAGES]
     check_languages(start, [str(data.get(side, "")) for side in LANGUAGES], there)  # before anything is measured
-    size, where = check(data, minutes), choose_device("auto")
+    size, where = check(data, minutes), choose_device(given.get("device", "auto"))
     vocabulary = other.data.vocabulary
     config = dataclasses.replace(other.model, source_vocabulary=vocabulary, target_vocabulary=vocabulary)
     model = build(other.name, config).to(where).train()
-    speed = pace(model, vocabulary, max(3, int(size.length)), where)
-    corpus = size.pairs * size.length
-    seen = min(speed * minutes * 60 * TRAINING, FURTHER["epochs"] * corpus)
-    common, batch, updates = by_the_clock(minutes, seen, where)
+    measured = at_most(BATCH[where.type == "cuda"][0], size)
+    speed = pace(model, vocabulary, max(3, int(size.length)), where, measured)
+    train, why = further(size, minutes, speed, where, given)
+    return {"train": train}, [f"{_chosen(size, minutes, where)}, starting from {start}:", *why]
+
+
+def further(size: CorpusSize, minutes: float, speed: float, where: torch.device, given: Given = NOTHING) -> Choice:
+    """The [train] settings of `minutes` more of a translator that trains `speed` pieces a second, and why."""
+    corpus, fits = size.pairs * size.length, speed * minutes * 60 * TRAINING
+    least = at_most(BATCH[where.type == "cuda"][1], size)
+    wanted = math.ceil(FEW["updates"] * given.get("batch_tokens", least) / corpus)
+    few = wanted > FURTHER["epochs"]
+    steps = given.get("steps", 0)
+    epochs = given.get("epochs", min(wanted, FEW["epochs"]) if few else FURTHER["epochs"])
+    seen = min(fits, (not steps and epochs * corpus / (FEW["full"] if few else 1)) or math.inf)
+    common, updates = by_the_clock(minutes, seen, where, given, least)
+    train, falls = agreed({**common, "rate": (FEW if few else FURTHER)["rate"], "epochs": epochs}, given)
+    ends = counted(steps, "update") if steps else counted(epochs, "epoch")
+    short = updates < steps if steps else seen == fits
+    time = f"there is time for about {counted(updates, 'update', ',')}" if short else "there is time for them"
     reasons = [
-        f"{_chosen(size, minutes, where)}, starting from {start}:",
-        f"batches of {batch:,} pieces, about {updates:,} updates and {seen / corpus:.1f} epochs, at most "
-        f"{FURTHER['epochs']} ({speed:,.0f} pieces a second measured)",
-        f"a learning rate of {FURTHER['rate']:g} that falls to zero at the end, since the model is trained already",
+        f"batches of {train['batch_tokens']:,} pieces, {f'at most {ends}; ' if steps or epochs else ''}{time} "
+        f"({speed:,.0f} pieces a second measured)",
+        f"{falls}; the model is trained already",
     ]
-    return {"data": {}, "model": {}, "train": {**common, **FURTHER}}, reasons
+    if few:  # too few are held out to say which checkpoint is the best
+        average = min(2, given.get("keep", 2))
+        train |= {"average": average, "keep": max(average, train["keep"])}
+        reasons.append("the weights of the end (train.average), since so small a corpus cannot tell which are the best")
+    return train, reasons
 
 
-def by_the_clock(minutes: float, seen: float, where: torch.device) -> tuple[dict[str, Any], int, int]:
-    """The [train] settings of a training by the clock that sees `seen` pieces, those of a batch, and the updates."""
-    _, least, most = BATCH[where.type == "cuda"]
-    batch = int(min(most, max(least, seen / UPDATES)))
-    updates = max(1, int(seen / batch))
+def at_most(tokens: int, size: CorpusSize) -> int:
+    """The `tokens` of a batch, or as many as leave several batches in an epoch of a small corpus."""
+    return int(max(FEW["pairs"] * size.length, min(tokens, size.pairs * size.length / FEW["batches"])))
+
+
+def by_the_clock(
+    minutes: float, seen: float, where: torch.device, given: Given, least: int
+) -> tuple[dict[str, Any], int]:
+    """The [train] settings of a training by the clock that sees `seen` pieces, and about how many updates it makes."""
+    most = BATCH[where.type == "cuda"][2]
+    batch = given.get("batch_tokens") or int(min(most, max(least, seen / UPDATES)))
+    updates = max(1, int(seen / batch / given.get("accumulate", 1)))
+    updates = min(updates, given.get("steps") or updates)
     train = {
         "minutes": minutes, "batch_tokens": batch, "schedule": "cosine", "warmup": min(400, updates // 10),
         "beta2": 0.98, "label_smoothing": 0.1, "clip": 1.0, "validate_every": max(1, updates // 4),
-        "validate_sentences": 200 if minutes >= 2 else 50, "save_every": max(1, updates // 4), "keep": 1,
-        "precision": "bf16" if where.type == "cuda" else "float32",
+        "validate_sentences": 200 if minutes >= 2 else 50, "save_every": max(1, updates // 4),
+        "keep": given.get("average", 1), "precision": "bf16" if where.type == "cuda" else "float32",
     }  # fmt: skip
-    return train, batch, updates
+    return train, updates
+
+
+def agreed(chosen: dict[str, Any], given: Given) -> tuple[dict[str, Any], str]:
+    """What is chosen without what the `given` settings exclude, and a sentence about the learning rate."""
+    own = [name for name, value in SUITS.items() if given.get(name, value) != value]
+    if not own:
+        return chosen, f"a learning rate of {given.get('rate', chosen['rate']):g} that falls to zero at the end"
+    dropped = [name for name in ("schedule", "rate", "warmup", "beta2") if name not in given]
+    kept = {name: value for name, value in chosen.items() if name not in dropped}
+    return kept, f"train.{', train.'.join(dropped)} not chosen, since you set train.{' and train.'.join(own)}"
 
 
 def check(data: Mapping[str, Any], minutes: float) -> CorpusSize:
@@ -214,14 +264,16 @@ def count_weights(layers: int, width: int) -> int:
 
 def measure(layers: int, width: int, vocabulary: int, length: int, device: torch.device) -> float:
     """Target pieces a second in training a Transformer of this size."""
-    return pace(shaped(layers, width, vocabulary).to(device).train(), vocabulary, length, device)
+    tokens = BATCH[device.type == "cuda"][0]
+    return pace(shaped(layers, width, vocabulary).to(device).train(), vocabulary, length, device, tokens)
 
 
-def pace(model: torch.nn.Module, vocabulary: int, length: int, device: torch.device) -> float:
-    """Target pieces a second in training `model`, by the fastest of three updates after a first. Its weights change."""
+def pace(model: torch.nn.Module, vocabulary: int, length: int, device: torch.device, tokens: int) -> float:
+    """Target pieces a second in training `model` with batches of `tokens`: the fastest of three updates after a
+    first. Its weights change."""
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-6)
     gpu = device.type == "cuda"
-    rows = max(1, BATCH[gpu][0] // length)
+    rows = max(1, tokens // length)
     ids = torch.randint(4, vocabulary, (rows, length), device=device)
     lengths = torch.full((rows,), length, device=device)
     taken = []

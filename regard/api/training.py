@@ -16,9 +16,10 @@ from regard.data.settings import READING, Reading, as_files, check_codes
 from regard.data.tmx import choose_languages
 from regard.errors import RunError
 from regard.training.events import BEFORE_THE_END, Event, Observe, wants_stop
-from regard.training.experiment import Experiment, check_tables, resolve
+from regard.training.experiment import SECTIONS, Experiment, check_tables, resolve
 from regard.training.known import near_run
 from regard.training.runs import checkpoints
+from regard.training.settings import TrainConfig
 from regard.training.start import inherit
 
 Files = str | Path | list[str]
@@ -76,8 +77,8 @@ def plan(
 ) -> tuple[Experiment, list[str]]:  # fmt: skip
     """What to train into `run`, and the reasons for what was chosen here.
 
-    With `minutes` and no model, preset, file or settings but of the data and the run to start from, everything else is
-    chosen to fit (see `regard.api.timed`); a run that was begun keeps its own.
+    With `minutes` and no model, preset or file, what the settings leave open is chosen to fit (see `regard.api.timed`);
+    a run that was begun keeps its own.
     """
     given, reasons = list(settings), list[str]()
     if not (config or model or preset or given or minutes or any(data.values()) or (run / "config.toml").exists()):
@@ -88,16 +89,21 @@ def plan(
     tables = gather(config, model, preset, [*given, *timed], run, **data)
     if not checkpoints(run):
         check_codes(tables["data"])
-    free = not (config or model or preset) and all(one.startswith(("data.", "train.start_from=")) for one in given)
+    start = tables.get("train", {}).get("start_from")
+    free = not (config or model or preset) and (start or not tables["model"])
     if minutes is not None and free and (any(data.values()) or not tables["model"]):
-        start = tables["train"].get("start_from")
+        own = tables["train"]
+        read(TrainConfig, own, "train")  # refused before anything is measured
         if checkpoints(run):
             chosen = load_toml(run / "config.toml")
         elif start:
-            chosen, reasons = choose_further(tables["data"], minutes, str(start))
+            chosen, reasons = choose_further(tables["data"], minutes, str(start), own)
         else:
-            chosen, reasons = choose(tables["data"], minutes)
-        tables = {**chosen, **{name: {**chosen[name], **tables[name]} for name in ("data", "train")}}
+            chosen, reasons = choose(tables["data"], minutes, own)
+        both = {name: {**chosen.get(name, {}), **tables.get(name, {})} for name in SECTIONS}
+        tables = {**tables, **chosen, **both}
+    elif minutes is not None and not checkpoints(run):
+        reasons = ["--minutes is only a time limit: batches and schedule are those of the model, preset or file given"]
     return resolve(inherit(tables, run)), reasons
 
 

@@ -39,7 +39,7 @@ def demo(
 
     from regard.api.training import plan
     from regard.models.registry import entry
-    from regard.training.events import BEFORE_THE_END
+    from regard.training.events import BEFORE_THE_END, Noticed
     from regard.training.start import train as begin
 
     torch.set_num_threads(1)  # more threads do not speed up tensors of this size
@@ -53,15 +53,18 @@ def demo(
         show_shipped(run.parent)
         put("\nNow a small translator, trained here from scratch on generated sentences:")
     with Watcher() as watcher:
-        reason = begin(experiment, run, watcher, watcher.stages)
+        # Notices advise settings, which the demo does not take.
+        observe = lambda event: None if isinstance(event, Noticed) else watcher(event)  # noqa: E731
+        reason = begin(experiment, run, observe, watcher.stages)
     if reason in BEFORE_THE_END:
         typer.echo("Saved. Repeat the command to resume.", err=True)
         raise KeyboardInterrupt if reason == "interrupted" else typer.Exit(0)
+    show(run, regard.load(run))
     if reason == "time":
         time = counted(minutes, "minute", "g")
-        put(f"\nTraining was not finished after {time}, so expect little of what follows. To continue:")
-        put(f"  {command()} demo --task {task} --minutes {5 * minutes:g}")
-    show(run, regard.load(run))
+        put(f"\nThe training of {time} was too short on this machine, so the results above are poor. To continue it:")
+        other = f" --model {model}" if model and model != name else ""
+        put(f"  {command()} demo --task {task}{other} --out {run} --minutes {5 * minutes:g}")
 
 
 def show_shipped(folder: Path) -> None:

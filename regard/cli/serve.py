@@ -7,6 +7,7 @@ import typer
 from typer import Argument, Option
 
 from regard.cli.options import Engine
+from regard.errors import counted
 
 
 def serve(
@@ -30,8 +31,11 @@ def serve(
     from regard.training.known import find_run, shipped
 
     known = read_tokens(token, tokens)
+    folders = [str(find_run(one)) for one in runs] if runs else [str(folder) for folder in shipped().values()]
+    if folders:
+        typer.echo(f"loading {counted(len(folders), 'model')} …", err=True)
     run(
-        [str(find_run(one)) for one in runs] if runs else [str(folder) for folder in shipped().values()],
+        folders,
         port=port,
         access=Access(host, known, tuple(allow_host or ()), frozenset(allow_origin or ()), shown=token),
         limits=Limits().changed(limit or []),

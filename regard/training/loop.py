@@ -291,6 +291,8 @@ class Loop:
         fit = self.clock.fit(self.cursor.seconds, made.step)
         if fit is not None and fit < min(FEW, self.total):
             self.notice(notices.few_in_time(fit, self.config, getattr(self.model, "config", None)))
+        for text in notices.long_warmup(fit, self.config) if fit is not None and fit < self.total else []:
+            self.notice(text)
         tokens = max(1.0, numbers.tokens)
         self.recent.append((tokens, seconds))
         speed = sum(some for some, _ in self.recent) / sum(took for _, took in self.recent)

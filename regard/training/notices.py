@@ -34,11 +34,22 @@ def equal_passes(config: TrainConfig, model: Any) -> list[str]:
 
 
 def few_in_time(fit: int, config: TrainConfig, model: Any) -> str:
-    """About `fit` updates of a model (its settings) fit into train.minutes."""
-    return (
-        f"there is time for about {counted(fit, 'update')} in {counted(config.minutes, 'minute', 'g')} at this pace, "
-        f"too few to learn much: use {', '.join(_smaller(config, model))} or more minutes"
-    )
+    """About `fit` updates of a model (its settings) fit into train.minutes; where it is trained already, smaller
+    batches would not make more of the time."""
+    there = f"there is time for about {counted(fit, 'update')} in {counted(config.minutes, 'minute', 'g')} at this pace"
+    if config.start_from:
+        return f"{there}: more minutes would adapt the model further"
+    return f"{there}, too few to learn much: use {', '.join(_smaller(config, model))} or more minutes"
+
+
+def long_warmup(total: int, config: TrainConfig) -> list[str]:
+    """A note where training ends before the learning rate has risen."""
+    if total >= config.warmup or config.schedule == "halving":
+        return []
+    return [
+        f"the learning rate rises over {config.warmup:,} updates (train.warmup), but training ends after about "
+        f"{total:,}, at a fraction of it: set train.warmup={total // 10}"
+    ]
 
 
 def _smaller(config: TrainConfig, model: Any) -> list[str]:
@@ -51,7 +62,7 @@ def _smaller(config: TrainConfig, model: Any) -> list[str]:
 
 
 def best_rule(task: str, config: TrainConfig, held_out: int) -> list[str]:
-    """What "best so far" compares, where there are examples to validate with."""
+    """What "best so far" compares, where there are examples to validate with and the best is what is published."""
     sentences = min(held_out, config.validate_sentences) if task in ("translate", "caption") else 0
     by = "the lowest loss on all validation examples"
     if config.best_by == "bleu" and sentences:
@@ -59,7 +70,7 @@ def best_rule(task: str, config: TrainConfig, held_out: int) -> list[str]:
         by = f"the highest BLEU on {where}, and while that is below 1 the lowest loss"
     elif config.best_by == "accuracy" and (sentences or task == "classify"):
         by = "the highest accuracy on validation examples"
-    return [f"the best checkpoint is the one with {by} (train.best_by)"] if held_out else []
+    return [f"the best checkpoint is the one with {by} (train.best_by)"] if held_out and config.average == 1 else []
 
 
 def source_ignored(metrics: dict[str, float], model: Any) -> str:

@@ -30,7 +30,7 @@ from regard.training.experiment import KINDS, Experiment, check_tables, resolve
 from regard.training.known import find_run
 from regard.training.locks import held, is_scratch
 from regard.training.loop import Loop, Origin, seed_everything
-from regard.training.notices import best_rule, equal_passes, few_updates
+from regard.training.notices import best_rule, equal_passes, few_updates, long_warmup
 from regard.training.small import read_weights
 from regard.training.stopping import exiting
 from regard.training.weights import check_memory, weights_of
@@ -107,7 +107,7 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
         equal = equal_passes(experiment.train, experiment.model)
         best = best_rule(experiment.task, experiment.train, len(data.shown))
         begins = [f"begins with the weights of {origin.name}"] if origin else []
-        notes = [*data.notes, *best, *equal, *few, *begins]
+        notes = [*data.notes, *best, *equal, *few, *long_warmup(loop.total, experiment.train), *begins]
         observe(DataReady(loop.batches_an_epoch, weights, str(ranks.device), notes))
     if origin:
         loop.start_from(origin)
