@@ -564,6 +564,14 @@ def test_look_draws_into_every_kind_of_file(runs, tmp_path):
         assert check(out), suffix
 
 
+def test_look_draws_the_head_that_a_run_names(runs, tmp_path):
+    text = " ".join(library.load(runs / "head").source_vocabulary.pieces([7, 8]))
+    shutil.copytree(runs / "head", tmp_path / "named")
+    (tmp_path / "named" / "alignment.json").write_text('{"layer": 1, "head": 1, "shift": 0}')
+    assert "layer 1, head 1," in run("look", tmp_path / "named", text, folder=tmp_path).out
+    assert "layer 0, mean of" in run("look", tmp_path / "named", text, "--layer", 0, folder=tmp_path).out
+
+
 def test_look_has_views_heads_and_a_forced_target(runs, tmp_path):
     translator = library.load(runs / "head")
     text, other = (" ".join(translator.source_vocabulary.pieces(ids)) for ids in ([7, 8], [9, 10, 11]))

@@ -33,11 +33,11 @@ class Drawing:
     layer: Annotated[
         str | None,
         Option(
-            help="Layer to draw, from 0 (default: the last but one), or the name of any attention module, as in "
-            "encoder.0.self_attention.attention."
+            help="Layer to draw, from 0 (default: that of the head that aligns words, if the run names one; else the "
+            "last but one), or the name of any attention module, as in encoder.0.self_attention.attention."
         ),
     ] = None
-    head: Annotated[int | None, Option(help="Head to draw, from 0 (default: the mean of all).")] = None
+    head: Annotated[int | None, Option(help="Head to draw, from 0 (default with --layer: the mean of all).")] = None
     pieces: Annotated[bool, Option("--pieces", help="Show subword pieces instead of words.")] = False
     special: Annotated[bool, Option("--special", help="Show special tokens (a language model: always).")] = False
 
@@ -91,9 +91,13 @@ def look(
     if task != "caption" and os.path.isfile(text):
         typer.echo(f"note: {text} is read as the text itself, not as a file; pass a sentence of it", err=True)
     with bar("looking"):
-        trace, unchanged = LOOKS[task](load(run), text, given)
+        model = load(run)
+        trace, unchanged = LOOKS[task](model, text, given)
     shown: dict[str, Any] = {"words": False} if drawing.pieces else {}
     shown |= {name: given[name] for name in ("layer", "head", "special") if name in given}
+    if task == "translate" and drawing.view in (None, "matrix", "ribbons") and not shown.keys() & {"layer", "head"}:
+        aligning = {"layer": model.heads.layer, "head": model.heads.head}  # the mean of a layer's heads shows less
+        shown |= {name: number for name, number in aligning.items() if number is not None}
     if out is not None:
         view = "steps" if drawing.step is not None else drawing.view
         shown |= {name: value for name, value in (("view", view), ("step", drawing.step)) if value is not None}
