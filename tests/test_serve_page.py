@@ -217,12 +217,15 @@ def test_the_head_that_aligns_words_is_shown_first(page: Any) -> None:
     assert choice.input_value() == "1"
     choice.select_option("mean")
     assert "mean of 4 heads, whole words." in caption.inner_text()
+    choice.select_option("2")
+    assert "shown one word later" not in caption.inner_text()
 
 
 def test_the_sentence_about_a_word_names_the_head_that_aligns(page: Any) -> None:
     weights = np.stack([np.full((3, 3), 1 / 3), np.eye(3)[[2, 0, 1]]]).astype(np.float32)
     tree = page_tree(Trace.from_arrays(["a", "b", "c"], ["x", "y", "z"], weights))
-    tree["views"]["aligning"] = {"head": 1, "shift": 1}
+    tree["views"]["aligning"] = {"head": 1}
+    tree["attention"]["attention"]["shifted_heads"] = [1]
     page.evaluate(SHOW, write(tree))
     page.locator(".translation .word").nth(1).hover()
     said = page.locator(".sure").inner_text()

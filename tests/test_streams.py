@@ -224,10 +224,10 @@ def test_a_run_that_was_broken_off_ends_with_the_same_bits(model: str, tmp_path:
 
 def test_a_model_of_another_package_whose_state_grows_is_refused(data: Data, tmp_path: Path):
     class Growing(AttentiveLanguageModel):
-        stream, read = TextModel.stream, TextModel.read  # type: ignore[assignment]
+        cut = TextModel.cut  # type: ignore[assignment]
 
     model = Growing(replace(attentive_lm.PRESETS["tiny"], **data.encoding.sizes()))
-    with pytest.raises(ConfigError, match="`read` of Growing makes it grow; define `stream` and `read`"):
+    with pytest.raises(ConfigError, match="`read` of Growing makes it grow; define `cut`"):
         task_of(data, tmp_path).ready(model)
 
 

@@ -54,7 +54,10 @@ def demo(
         put("\nNow a small translator, trained here from scratch on generated sentences:")
     with Watcher() as watcher:
         # Notices advise settings, which the demo does not take.
-        observe = lambda event: None if isinstance(event, Noticed) else watcher(event)  # noqa: E731
+        def observe(event: Any) -> None:
+            if not isinstance(event, Noticed):
+                watcher(event)
+
         reason = begin(experiment, run, observe, watcher.stages)
     if reason in BEFORE_THE_END:
         typer.echo("Saved. Repeat the command to resume.", err=True)

@@ -81,15 +81,13 @@ def _selection(trace: Contents, view: str, show: Show) -> dict[str, Any]:
         raise ConfigError(f"There is no step {show.step}: this trace has {numbered('step', steps)}.")
     palette(show.palette or "blue")
     several = not isinstance(show.head, int | str | None)
-    same = ("layer", "words", "special", "renormalise", "mass", "numbers", "pruned")
+    same = ("layer", "words", "special", "renormalise", "shift", "mass", "numbers", "pruned")
     return {
         "view": _OPENS.get(view, "alignment"),
         "form": "ribbons" if view == "ribbons" else "matrix",
         "head": ",".join(map(str, show.head)) if several else show.head,  # type: ignore[arg-type]
         "palette": show.palette or "blue",
         "t": show.step,
-        # The page knows the shift of a module; that of a single head is where it opens.
-        "shift": 1 if show.shift is None and show.head in seen.shifted_heads else show.shift,
         **{name: getattr(show, name) for name in same},
     }
 

@@ -110,18 +110,9 @@ class AttentiveLanguageModel(TextModel):
         units = self.readout(predict, self.attention(key, memory).context)
         return units, AttentiveState(lstm, past, state.position + len(steps))
 
-    def stream(self, rows: int) -> AttentiveState:
-        """Zero states and `window` free slots."""
-        check_bound("window", self.config.window)
-        return self.cut(self.start(rows))
-
-    def read(self, words: Tensor, state: AttentiveState) -> tuple[Tensor, AttentiveState]:
-        """`decode`, and of the past what the next word may attend to."""
-        units, state = self.decode(words, state)
-        return units, self.cut(state)
-
     def cut(self, state: AttentiveState) -> AttentiveState:
-        """The state with the last `window` slots of its past."""
+        """The state with the last `window` slots of its past, which are all that the next word may attend to."""
+        check_bound("window", self.config.window)
         return state._replace(past=state.past.last(self.config.window))
 
     def divide(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -106,7 +106,8 @@ class EncoderDecoder(nn.Module):
 class TextModel(nn.Module):
     """Base class of language models; subclasses define `start` and `decode`, as those of `EncoderDecoder` do.
 
-    A model whose state grows with the text, or depends on where a row began, has its own `stream` and `read`.
+    A long text is read in rows, by `stream` and `read`: a model whose state grows with the text defines `cut`, and one
+    whose state depends on where a row began has its own `stream` and `read`.
     """
 
     start: Callable[[int], State]
@@ -125,11 +126,16 @@ class TextModel(nn.Module):
 
     def stream(self, rows: int) -> State:
         """The state before `rows` texts that are read row by row."""
-        return self.start(rows)
+        return self.cut(self.start(rows))
 
     def read(self, words: Tensor, state: State) -> tuple[Tensor, State]:
         """The next words [B, T] of each text -> what the output layer reads [B, T, D], and a state of the same size."""
-        return self.decode(words, state)
+        units, state = self.decode(words, state)
+        return units, self.cut(state)
+
+    def cut(self, state: State) -> State:
+        """What a row leaves to the next one, in a size that does not depend on the text."""
+        return state
 
     def forward(self, target: Tensor) -> Tensor:
         """Logits [B, T, V] of target [B, T]."""

@@ -251,19 +251,10 @@ class LSTMNLanguageModel(TextModel):
         written, layers = read(self.layers, self.embed(words), state.layers, self.dropout)
         return self.dropout(written[-1][..., : self.config.width]), LSTMNLanguageState(layers)
 
-    def stream(self, rows: int) -> LSTMNLanguageState:
-        """Tapes of `span` free slots."""
-        check_bound("span", self.config.span)
-        return self.cut(self.start(rows))
-
-    def read(self, words: Tensor, state: LSTMNLanguageState) -> tuple[Tensor, LSTMNLanguageState]:
-        """`decode`, and of the tapes what the next word may attend to."""
-        hidden, state = self.decode(words, state)
-        return hidden, self.cut(state)
-
     def cut(self, state: LSTMNLanguageState) -> LSTMNLanguageState:
-        """The state with the last `span` slots of its tapes."""
+        """The state with the last `span` slots of its tapes, which are all that the next word may attend to."""
         span = self.config.span
+        check_bound("span", span)
         return LSTMNLanguageState(tuple(layer._replace(past=layer.past.last(span)) for layer in state.layers))
 
 

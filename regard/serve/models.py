@@ -171,7 +171,7 @@ class TranslationModel(ServedModel):
             tree["part"] = {"layers": look.layers, "heads": look.heads}
         elif heads.layer is not None:  # a reader sees first what aligns words
             tree["views"]["default"] = tables.choose(trace, heads.layer).name
-            tree["views"]["aligning"] = {"head": heads.head, "shift": heads.shift}
+            tree["views"]["aligning"] = {"head": heads.head}
         if trace.beam is not None:
             tree["translations"] = self._translations(trace)
         return tree

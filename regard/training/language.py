@@ -51,7 +51,7 @@ class Language(Task):
         if [part.shape for part in leaves(after)] != [part.shape for part in leaves(state)]:
             raise ConfigError(
                 f"data.streams needs a state of fixed size, and `read` of {type(model).__name__} makes it grow; "
-                f"define `stream` and `read`, or leave data.streams out."
+                f"define `cut`, or leave data.streams out."
             )
 
     def lengths(self, part: TextRows) -> tuple[Lengths, Lengths]:

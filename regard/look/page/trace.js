@@ -89,7 +89,7 @@ export class Trace {
     this.rightToLeft = views.right_to_left;
     this.maps = views.maps;
     this.default = views.default;
-    /** The head of the default module that aligns words, and its shift, where the server names them. */
+    /** The head of the default module that aligns words, where the server names one. */
     this.aligning = views.aligning ?? null;
     setColours(views.ramps);
     this.summaries = views.summaries;
@@ -194,10 +194,11 @@ export function tableOf(trace, options = {}) {
   const tables = chosen.words && seen.words ? seen.words : seen.pieces;
   const head = trace.head(seen, chosen.head),
     aligning = trace.aligns(seen, head);
-  const wanted = Number(chosen.shift ?? (aligning ? trace.aligning.shift : null) ?? seen.shift ?? 0);
+  const heads = headsOf(seen, head);
+  const own = heads.length === 1 && seen.shifted_heads?.includes(heads[0]) ? 1 : seen.shift;
+  const wanted = Number(chosen.shift ?? own ?? 0);
   const shift = tables[wanted] ? wanted : 0,
     whole = tables[shift];
-  const heads = headsOf(seen, head);
   const stack = (head) => {
     if (whole.weights) return whole.weights.part(head).rows();
     const count = seen.weights.shape[0];
