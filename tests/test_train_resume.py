@@ -3,13 +3,16 @@
 import random
 import signal
 import time
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pytest
 import small
 from commands import KillAfter, SignalLater, metrics, regard, sha256, steps_made
 
-from regard.training.events import Resumed, Stepped
+from regard.errors import RunError
+from regard.training import loop, runs
+from regard.training.events import Resumed, Saved, Stepped
 from regard.training.runs import checkpoints, newest_checkpoint, read_cursor, read_tensors
 
 CASES = {
@@ -163,3 +166,39 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_named(tmp_path):
     assert Resumed(4, ["000008"]) in events
     assert state_of(run) == state_of(tmp_path / "whole")
     assert read_tensors(run / "checkpoints" / "000008" / "state.safetensors")  # made again
+
+
+class Later(Executor):
+    """The slowest thread there can be: work is done when its result is needed."""
+
+    def submit(self, work, *args):
+        class Work(Future):
+            def result(self):
+                return work(*args)
+
+        return Work()
+
+
+@pytest.mark.parametrize("model", ["transformer", "sutskever"])
+def test_checkpoints_written_while_training_continues_change_no_bit(model, tmp_path, monkeypatch):
+    settings = ("train.steps=11", "train.save_every=2", "model.dropout=0.2", *HISTORY)
+    small.train(model, tmp_path / "whole", *settings)
+    monkeypatch.setattr(loop, "writer", lambda device: Later())
+    events = []
+    small.train(model, tmp_path / "later", *settings, observe=events.append)
+    assert state_of(tmp_path / "later") == state_of(tmp_path / "whole")
+    order = [(type(event), event.step) for event in events if isinstance(event, Stepped | Saved)]
+    assert order.index((Saved, 2)) > order.index((Stepped, 3))  # reported when it is on the disk
+    train_until(7, model, tmp_path / "killed", *settings)
+    train_until(None, model, tmp_path / "killed", *settings)
+    assert state_of(tmp_path / "killed") == state_of(tmp_path / "whole")
+
+
+def test_a_checkpoint_that_cannot_be_written_while_training_continues_ends_training(tmp_path, monkeypatch):
+    def full(run, step, *parts):
+        raise RunError(f"The checkpoint of step {step} could not be saved: No space left on device.")
+
+    monkeypatch.setattr(loop, "writer", lambda device: Later())
+    monkeypatch.setattr(runs, "save_checkpoint", full)
+    with pytest.raises(RunError, match="step 2 could not be saved"):
+        small.train("bahdanau", tmp_path / "run", "train.steps=6", "train.save_every=2")

@@ -20,7 +20,7 @@ from regard.data.batching import EpochPlan
 from regard.data.files import prefetch
 from regard.errors import ConfigError, DataError, TrainingError
 from regard.training import events, notices, runs
-from regard.training.checkpoints import Checkpoints
+from regard.training.checkpoints import Checkpoints, writer
 from regard.training.clock import FEW, Clock
 from regard.training.cursor import Cursor, Verdict
 from regard.training.distributed import Ranks
@@ -67,7 +67,7 @@ class Loop:
         self.even = self.on_gpu and config.capture and task.recurs  # batches of few shapes, so that updates recur
         self.make_update = Update(self.model, config, ranks, capture=self.even)
         self.parameters, self.optimiser = self.make_update.weights, self.make_update.optimiser
-        self.checkpoints = Checkpoints(run, self.model, self.optimiser)
+        self.checkpoints = Checkpoints(run, self.model, self.optimiser, writer(ranks.device))
         self.late: Late[Made] = Late(ranks.device)
         self.schedule = SCHEDULES[config.schedule]
         self.batches_an_epoch = len(task.plan(0, self.even))
@@ -113,6 +113,7 @@ class Loop:
         set_weights(self.model, origin.weights, origin.name)
         self.cursor.origin = {"run": origin.name, "weights": origin.sha256}
         self.write_checkpoint()
+        self.settle()
 
     def resume(self) -> None:
         """Continue from the newest whole checkpoint, if there is one."""
@@ -131,8 +132,11 @@ class Loop:
         if self.cursor.due:
             self.after_update()
         self.clock.rest()
-        while not (reason := self.ended()):
-            self.one_epoch()
+        try:
+            while not (reason := self.ended()):
+                self.one_epoch()
+        finally:
+            self.settle()
         return reason
 
     def one_epoch(self) -> None:
@@ -274,8 +278,16 @@ class Loop:
         self.ranks.wait()
 
     def write_checkpoint(self) -> None:
-        """Commit a checkpoint of this step."""
-        self.observe(events.Saved(self.cursor.step, self.checkpoints.write(self.task, self.cursor)))
+        """Commit a checkpoint of this step; on a GPU while training continues."""
+        self.settle()  # the one before: two copies would take twice the memory
+        self.checkpoints.write(self.task, self.cursor)
+        if not self.checkpoints.disk:
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait until the last checkpoint is written, and report it."""
+        for folder in self.checkpoints.settle():
+            self.observe(events.Saved(int(folder.name), folder))
 
     # --- reports
 
