@@ -23,6 +23,7 @@ from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.cells import write
 from regard.core.scores import Covered
+from regard.layers.attention import Attention
 from regard.layers.recurrent import ResetBeforeGRU
 from regard.models import bahdanau
 from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, Sizes, rnnsearch_config
@@ -60,8 +61,8 @@ class CoverageDecoder(Decoder):
     """Bahdanau's decoder of the main text with coverage beside the memory."""
 
     def __init__(self, config: BahdanauConfig, coverage: "Linguistic | Neural") -> None:
-        score = Covered(config.width, 2 * config.width, config.attention, coverage.width)
-        super().__init__(config, memory_width=2 * config.width, score=score)
+        n = config.width
+        super().__init__(config, 2 * n, Attention(Covered(n, 2 * n, config.attention, coverage.width)))
         self.coverage = coverage
 
     def start(self, memory: Memory) -> CoverageState:
@@ -71,7 +72,7 @@ class CoverageDecoder(Decoder):
 
     def step(self, input_gates: Tensor, state: CoverageState) -> tuple[tuple[Tensor, Tensor], CoverageState]:
         """c_i = att(s_{i-1}, C_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i);  C_i from C_{i-1} and alpha_i."""
-        look = self.attention(state.hidden[:, None], state.memory, extra=state.coverage)  # never fused: has weights
+        look = self.attention(state.hidden[:, None], state.memory, extra=state.coverage)  # not fused: has weights
         context, weights = look.context.squeeze(1), look.weights.mT  # [B, 2n], [B, S, 1]
         coverage = self.coverage(state.coverage, weights.to(state.coverage.dtype), state.per_word, state.hidden)
         hidden = self.gru(input_gates + self.C(context), state.hidden)

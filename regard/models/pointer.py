@@ -161,7 +161,7 @@ class Pointer(EncoderDecoder):
         hidden, lstm = self.lstm.step(self.lstm.project(x), state.lstm)  # [B, n]
         (cell,) = lstm.cell
         query = torch.cat([cell, hidden], dim=-1)[:, None]  # [B, 1, 2n]
-        look = self.attention(query, state.memory, extra=state.coverage)  # never fused: has weights
+        look = self.attention(query, state.memory, extra=state.coverage)  # not fused: has weights
         context = look.context.squeeze(1).to(state.context.dtype)  # [B, 2n]
         coverage = state.coverage + look.weights.mT.to(state.coverage.dtype)  # [B, S, 1]
         seen = x, hidden, cell, context, look.weights.squeeze(1)
