@@ -31,7 +31,7 @@ from regard.models.lstm_lm import RECIPES as RECIPES  # the baseline and this mo
 
 @dataclass(frozen=True)
 class AttentiveConfig:
-    """Salton's single model with Bahdanau's score, on the Penn Treebank."""
+    """Salton's model with the score that compares the current state with a past one, on the Penn Treebank."""
 
     vocabulary: int = setting(10_000, "size of the vocabulary")
     embedding: int = setting(650, "embedding size (m)")

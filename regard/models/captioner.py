@@ -8,7 +8,7 @@ word the decoder weighs all of them (soft) or attends to one, drawn at random in
     soft: z_t = beta_t sum_i alpha_ti a_i,  beta_t = sigmoid(f_beta(h_{t-1})), one number                  (4.2)
     hard: z_t = a_s with s drawn from alpha_t, without a gate                                              (eq. 8-9)
     h_t, c_t = LSTM(E y_{t-1} ; h_{t-1} ; z_t)                                                             (eq. 1-3)
-    h_0 = tanh(f_h(mean a)), c_0 = tanh(f_c(mean a))
+    h_0 = tanh(f_h(mean a)), c_0 = tanh(f_c(mean a))                                                       (3.1.2)
     p(y_t) = softmax(L_o (E y_{t-1} + L_h h_t + L_z z_t))                                                  (eq. 7)
 
 The released code puts a tanh before L_o; `readout` names the two. Drawing places belongs to the objective that trains
@@ -104,7 +104,9 @@ class Captioner(EncoderDecoder):
         self.Z = nn.Linear(D, 4 * n, bias=False)  # columns of the LSTM's matrix that read z_t
         self.readout = Readout(config)
         self.output = nn.Linear(m, config.target_vocabulary)  # L_o
-        initialise(self, config.spread, scores=False)  # the score's U begins orthogonal, as the recurrent ones
+        # Orthogonal are the recurrent matrices and the score's U. In the released code U is not, and other square
+        # matrices are.
+        initialise(self, config.spread, scores=False)
         self.image: Any = image_encoder(config.encoder, D)  # last: it keeps its own initial weights
 
     @property

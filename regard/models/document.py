@@ -7,7 +7,7 @@ over sentences.
     h_t = [->GRU(x_t) ; <-GRU(x_t)]                      words of a sentence, or sentences of a document
     u_t = tanh(W h_t + b);  alpha = softmax(u_t^T u_w);  s = sum_t alpha_t h_t     words         (eq. 5-7)
     the same with u_s, over the vectors s of the sentences: the document vector v  sentences     (eq. 8-10)
-    p = softmax(W_c v + b_c)
+    p = softmax(W_c v + b_c)                                                                     (eq. 11)
 
 The weights act on h, not on u. The paper's two baselines, the mean of all states and the largest of each dimension,
 are `pooling`. There is no padding in what the model reads: a batch is one row of words, the lengths of the sentences
@@ -93,7 +93,7 @@ class DocumentClassifier(nn.Module):
 
 
 class Level(nn.Module):
-    """One level: rows of vectors of any length into one vector each, by a BiGRU and a pooling."""
+    """One level: h = BiGRU(x), then one vector of the states h of each row, by attention or another pooling."""
 
     def __init__(self, config: DocumentConfig, input_width: int) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Level(nn.Module):
         states = run_rows(self.gru, x, lengths)  # [M, 2n]
         starts = lengths.cumsum(0) - lengths  # [N]
         chosen, seen = [], []
-        for rows in groups(lengths):  # R rows of similar length
+        for rows in groups(lengths):  # R rows of similar length: one attention call
             places = torch.arange(int(lengths[rows].max()))  # [S]
             mask = places < lengths[rows, None]  # [R, S]
             index = torch.where(mask, starts[rows, None] + places, 0).to(x.device)  # [R, S]
@@ -113,6 +113,66 @@ class Level(nn.Module):
             chosen.append(rows)
         pooled = states.new_zeros(len(lengths), states.shape[-1])
         return pooled.index_copy(0, torch.cat(chosen).to(x.device), torch.cat(seen)) if chosen else pooled
+
+
+class ContextVector(nn.Module):
+    """sum_t alpha_t h_t: attention whose query is a learned vector u (u_w and u_s in the paper)."""
+
+    def __init__(self, config: DocumentConfig) -> None:
+        super().__init__()
+        self.u = nn.Parameter(torch.empty(config.attention).normal_(std=config.spread))
+        D, width = config.attention, 2 * config.width
+        score = TanhDot(width, D) if config.score == "tanh-dot" else make_score(config.score, D, width, D)
+        self.attention = Attention(score, NORMALISERS[config.normaliser])
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """states [R, S, 2n], mask [R, 1, S] -> [R, 2n]."""
+        query = self.u.expand(len(states), 1, -1)  # [R, 1, D]
+        return self.attention(query, self.attention.remember(states, mask)).context[:, 0]
+
+
+class TanhDot(nn.Module):
+    """u^T u_t with u_t = tanh(W h_t + b): a dot product after one layer on the keys."""
+
+    def __init__(self, key_width: int, width: int) -> None:
+        super().__init__()
+        self.W = nn.Linear(key_width, width)
+
+    def project(self, states: Tensor) -> Tensor:
+        return torch.tanh(self.W(states))  # [..., S, D]
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        return dot(query, keys)  # [..., T, S]
+
+
+class Average(nn.Module):
+    """HN-AVE: the mean of the states, which is attention with equal weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Attention(uniform)
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """states [R, S, 2n], mask [R, 1, S] -> [R, 2n]."""
+        return self.attention(states[:, :1], self.attention.remember(states, mask)).context[:, 0]
+
+
+class Maximum(nn.Module):
+    """HN-MAX: the largest value of each dimension. There are no weights, so nothing is recorded."""
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """states [R, S, 2n], mask [R, 1, S] -> [R, 2n]."""
+        return states.masked_fill(~mask.transpose(1, 2), -torch.inf).amax(dim=1)
+
+
+POOLS: dict[str, Callable[[DocumentConfig], nn.Module]] = {
+    "attention": ContextVector,
+    "average": lambda config: Average(),
+    "maximum": lambda config: Maximum(),
+}
+
+
+# --- rows of any length without padding
 
 
 def run_rows(gru: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
@@ -153,62 +213,6 @@ def check_documents(words: Tensor, lengths: Tensor, counts: Tensor) -> None:
             f"got {len(words)} words and {len(lengths)} sentences. Lengths and counts must add up."
         )
 
-
-class ContextVector(nn.Module):
-    """Attention whose query is a learned vector u: scores u_t^T u with u_t = tanh(W h_t + b)."""
-
-    def __init__(self, config: DocumentConfig) -> None:
-        super().__init__()
-        self.u = nn.Parameter(torch.empty(config.attention).normal_(std=config.spread))
-        D, width = config.attention, 2 * config.width
-        score = TanhDot(width, D) if config.score == "tanh-dot" else make_score(config.score, D, width, D)
-        self.attention = Attention(score, NORMALISERS[config.normaliser])
-
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """states [R, S, 2n], mask [R, 1, S] -> [R, 2n]."""
-        query = self.u.expand(len(states), 1, -1)  # [R, 1, D]
-        return self.attention(query, self.attention.remember(states, mask)).context[:, 0]
-
-
-class TanhDot(nn.Module):
-    """q . tanh(W h + b): the dot product after one layer on the keys."""
-
-    def __init__(self, key_width: int, width: int) -> None:
-        super().__init__()
-        self.W = nn.Linear(key_width, width)
-
-    def project(self, states: Tensor) -> Tensor:
-        return torch.tanh(self.W(states))  # [..., S, D]
-
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return dot(query, keys)  # [..., T, S]
-
-
-class Average(nn.Module):
-    """HN-AVE: the mean of the states, which is attention with equal weights."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = Attention(uniform)
-
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """states [R, S, 2n], mask [R, 1, S] -> [R, 2n]."""
-        return self.attention(states[:, :1], self.attention.remember(states, mask)).context[:, 0]
-
-
-class Maximum(nn.Module):
-    """HN-MAX: the largest value of each dimension. There are no weights, so nothing is recorded."""
-
-    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """states [R, S, 2n], mask [R, 1, S] -> [R, 2n]."""
-        return states.masked_fill(~mask.transpose(1, 2), -torch.inf).amax(dim=1)
-
-
-POOLS: dict[str, Callable[[DocumentConfig], nn.Module]] = {
-    "attention": ContextVector,
-    "average": lambda config: Average(),
-    "maximum": lambda config: Maximum(),
-}
 
 PRESETS = {
     "paper": DocumentConfig(),

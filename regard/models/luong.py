@@ -4,9 +4,10 @@ What was new: a simpler path (attend *after* the step, with the state that has r
 attention to a window of the source, and input feeding, which gives the next step the last attentional vector.
 
     h_t = LSTM(E y_{t-1} ; h~_{t-1})                       four layers; input feeding adds h~_{t-1}   (section 3.3)
-    a_t(s) = align(h_t, h_s)                               dot, general, concat or location           (eq. 7-8)
-    c_t = sum_s a_t(s) h_s                                 h_s: the top states of the encoder
-    h~_t = tanh(W_c [c_t ; h_t]);  p(y_t) = softmax(W_s h~_t)                                          (eq. 5-6)
+    a_t(s) = softmax_s(score(h_t, h_s))                    h_s: the top states of the encoder         (eq. 7-8)
+    score = h_t^T h_s (dot), h_t^T W_a h_s (general), v_a^T tanh(W_a [h_t ; h_s]) (concat), (W_a h_t)_s (location)
+    c_t = sum_s a_t(s) h_s
+    h~_t = tanh(W_c [c_t ; h_t]);  p(y_t) = softmax(W_s h~_t)                                         (eq. 5-6)
     local-m: softmax over |s - t| <= D
     local-p: p_t = S sigmoid(v_p^T tanh(W_p h_t)), softmax over |s - p_t| <= D, times a Gaussian      (eq. 9-10)
 
@@ -119,8 +120,8 @@ class Luong(EncoderDecoder):
 
     def step(self, token: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
         """token [B] -> logits [B, V]."""
-        fed, state = self.recurrent_step(self.decoder.project(self.embed_target(token)), state)
-        return self.output(self.dropout(fed)), state
+        attentional, state = self.recurrent_step(self.decoder.project(self.embed_target(token)), state)
+        return self.output(self.dropout(attentional)), state
 
     def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """h~ [B, T, n], each step reading the true word before it. Without input feeding there is no loop."""
@@ -163,8 +164,8 @@ class Predicted(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.W = nn.Linear(width, width, bias=False)
-        self.v = nn.Linear(width, 1, bias=False)
+        self.W = nn.Linear(width, width, bias=False)  # W_p
+        self.v = nn.Linear(width, 1, bias=False)  # v_p
 
     def forward(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
         share = torch.sigmoid(self.v(torch.tanh(self.W(hidden)))).squeeze(-1)  # [B, T]
