@@ -102,10 +102,11 @@ class PostNorm(nn.Module):
         return x
 
     def leave(self, x: Tensor, added: Tensor) -> Tensor:
-        """Returns the output of the residual block."""
-        return self.add_norm(x, added)
+        """The stream x with what the sub-layer adds to it."""
+        return self.normalise(x, added)
 
-    def add_norm(self, x: Tensor, added: Tensor | None) -> Tensor:
+    def normalise(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """LN(x + drop(added)), or LN(x)."""
         norm = self.norm
         if isinstance(norm, nn.RMSNorm):
             return norm(x if added is None else x + self.dropout(added))
@@ -116,7 +117,7 @@ class PreNorm(PostNorm):
     """x + drop(f(LN(x)))."""
 
     def enter(self, x: Tensor) -> Tensor:
-        return self.add_norm(x, None)
+        return self.normalise(x)
 
     def leave(self, x: Tensor, added: Tensor) -> Tensor:
         return x + self.dropout(added)

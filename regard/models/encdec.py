@@ -35,7 +35,7 @@ from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GateInputs, GRUEncoder, LSTMState, StackedLSTM, reverse_words
 from regard.models.bahdanau import RECIPES, Bahdanau, Decoder, Sizes, initialise, maxout, rnnsearch_config
-from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, check_batch
 from regard.symbols import START
 
 
@@ -192,11 +192,10 @@ class Sutskever(EncoderDecoder):
         top, lstm = self.decoder.step(self.decoder.project(self.embed_target(token)), state.lstm)  # [B, n]
         return self.output(self.dropout(top)), SutskeverState(lstm)
 
-    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Top states [B, T, n], all steps in one call of the LSTM."""
-        check_target(target, source)
-        state = self.start(self.encode(source, lengths))
-        return self.dropout(self.decoder(self.embed_target(shift_right(target)), state.lstm)[0])
+    def decode(self, words: Tensor, state: SutskeverState) -> tuple[Tensor, SutskeverState]:
+        """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns top states [B, T, n]."""
+        top, lstm = self.decoder(self.embed_target(words), state.lstm)
+        return self.dropout(top), SutskeverState(lstm)
 
 
 CHO_PRESETS = {

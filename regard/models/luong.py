@@ -35,7 +35,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
-from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, check_batch
 
 
 @dataclass(frozen=True)
@@ -123,18 +123,17 @@ class Luong(EncoderDecoder):
         attentional, state = self.recurrent_step(self.decoder.project(self.embed_target(token)), state)
         return self.output(self.dropout(attentional)), state
 
-    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """h~ [B, T, n], each step reading the true word before it. Without input feeding there is no loop."""
-        check_target(target, source)
-        words = self.embed_target(shift_right(target))  # [B, T, n]
-        state = self.start(self.encode(source, lengths))
+    def decode(self, words: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
+        """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns h~ [B, T, n]; no loop without input feeding."""
+        embedded, T = self.embed_target(words), words.shape[1]  # [B, T, n]
         if self.feed is not None:
-            attentional, _ = recur(self.recurrent_step, self.decoder.project(words), state)  # [B, T, n]
+            attentional, state = recur(self.recurrent_step, self.decoder.project(embedded), state)  # [B, T, n]
         else:
-            hidden, _ = self.decoder(words, state.lstm)  # [B, T, n]
-            steps = torch.arange(target.shape[1], device=target.device).expand_as(target)  # [B, T]
+            hidden, lstm = self.decoder(embedded, state.lstm)  # [B, T, n]
+            steps = state.position[:, None] + torch.arange(T, device=words.device)  # [B, T]
             attentional = self.attentional_vector(hidden, state.memory, steps)
-        return self.dropout(attentional)
+            state = LuongState(state.memory, lstm, attentional[:, -1], state.position + T)
+        return self.dropout(attentional), state
 
     def recurrent_step(self, input_gates: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
         """h_t = LSTM(y_{t-1}, h~_{t-1});  h~_t = tanh(W_c [c_t ; h_t]), with y_{t-1} in input_gates [B, 4n]."""
