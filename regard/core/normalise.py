@@ -159,7 +159,7 @@ class GaussianWindow(Window):
 
 
 class ForwardOnly(nn.Module):
-    """Where attention stops that goes forward from where it stopped before (Raffel 2017).
+    """Monotonic attention (Raffel 2017): the probability of stopping at each slot, from the slot of the step before on.
 
         p_j = sigmoid(e_j);  q_j = (1 - p_{j-1}) q_{j-1} + previous_j;  alpha_j = p_j q_j
 

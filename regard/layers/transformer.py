@@ -127,7 +127,7 @@ JOINS: dict[str, Callable[..., PostNorm]] = {"post": PostNorm, "pre": PreNorm}
 
 
 def last_norm(norm: str, width: int, kind: str = "layer") -> nn.Module:
-    """What a stack ends with: a pre-norm stream is not normalised on its way, so it is here."""
+    """What a stack ends with: the stream of a pre-norm stack has not been normalised yet."""
     return NORMS[kind](width) if norm == "pre" else nn.Identity()
 
 

@@ -118,7 +118,7 @@ class Britz(EncoderDecoder):
         return Memory(self.W_1(states), states, padding_mask(lengths, source.shape[1]))
 
     def start(self, memory: Memory) -> BritzState:
-        """Zero states and no context: the decoder knows of the source only what it attends to."""
+        """Zero states and no context: the source reaches the decoder through attention alone."""
         rows, _, wide = memory.values.shape
         return BritzState(memory, self.decoder.start(rows), self.embed.weight.new_zeros(rows, wide))
 

@@ -11,9 +11,9 @@ Rows of `source` end with END before the padding, and `lengths` counts it. Rows 
 END last; models shift them right themselves, so `forward(...)[:, t]` are the logits of `target[:, t]` and equal those
 of the t-th `step` (the first step reads START).
 
-`step` never writes into the state it is given: a state can be stepped more than once, and each child continued. A
-model never waits for the device (no `.item()`, `.cpu()` or `if tensor`), so a GPU is never waited for and `encode` and
-`step` can be traced and exported. Tests hold every registered model to all of this.
+`step` never writes into the state it is given: a state can be stepped more than once, and each result continued. A
+model never waits for the device (no `.item()`, `.cpu()` or `if tensor`), so that a GPU is never idle and `encode` and
+`step` can be traced and exported. Tests check all of this for every registered model.
 
 A language model has nothing to read first: it has `start(rows)`, `step`, `hidden(target)`, `output` and
 `forward(target)`, and a search continues from `start(rows)` as from any other state. A long text is read in rows:

@@ -49,7 +49,7 @@ class CoverageState(NamedTuple):
 
 
 class Coverage(Bahdanau):
-    """RNNsearch whose attention knows what it has attended to."""
+    """RNNsearch whose score reads what has been attended to so far."""
 
     def __init__(self, config: CoverageConfig) -> None:
         rnnsearch = rnnsearch_config(config)

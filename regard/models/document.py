@@ -80,7 +80,7 @@ class DocumentClassifier(nn.Module):
 
         words [M] are the ids of all words of all documents in order, lengths [N] the words of each sentence, counts [B]
         the sentences of each document. A sentence without words counts for nothing; a document without any is the
-        zero vector, so that its logits are the biases: what the model believes before reading.
+        zero vector, so that its logits are the biases.
         """
         lengths, counts = lengths.cpu(), counts.cpu()
         check_documents(words, lengths, counts)
@@ -101,7 +101,7 @@ class Level(nn.Module):
         self.pool = POOLS[config.pooling](config)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """x [M, m], the rows one after the other, lengths [N] (host) -> [N, 2n]; zeros for a row without anything."""
+        """x [M, m], the rows one after the other, lengths [N] (host) -> [N, 2n]; zeros for an empty row."""
         states = run_rows(self.gru, x, lengths)  # [M, 2n]
         starts = lengths.cumsum(0) - lengths  # [N]
         chosen, seen = [], []
@@ -188,7 +188,7 @@ def run_rows(gru: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
 
 
 def groups(lengths: Tensor) -> list[Tensor]:
-    """Which rows share an attention call: [N] -> row numbers, the shorter rows first, those without anything nowhere.
+    """Which rows share an attention call: [N] -> row numbers, the shorter rows first, without empty rows.
 
     Rows of one group differ in length by less than a factor of two, so padding never doubles the work; and a group
     holds at most ROOM places, so that a document of any size is read in calls of bounded size.
@@ -222,9 +222,9 @@ PRESETS = {
 VARIANTS = {pooling: replace(PRESETS["tiny"], pooling=pooling) for pooling in POOLS if pooling != "attention"} | {
     "additive-sparsemax": replace(PRESETS["tiny"], score="additive", normaliser="sparsemax")
 }
-ANSWERS = {"normalise": "sentences", "best_by": "accuracy", "clip": 5.0}  # a document has one answer, however long
+SHARED = {"normalise": "sentences", "best_by": "accuracy", "clip": 5.0}  # the loss counts documents, not words
 RECIPES: dict[str, dict[str, object]] = {
-    "paper": {**ANSWERS, "optimiser": "sgd", "momentum": 0.9, "rate": 0.1, "batch_tokens": 16_384},
-    "small": {**ANSWERS, "rate": 0.001, "batch_tokens": 16_384, "patience": 4},
-    "tiny": {**ANSWERS, "rate": 0.003, "batch_tokens": 4_096, "epochs": 10},
+    "paper": {**SHARED, "optimiser": "sgd", "momentum": 0.9, "rate": 0.1, "batch_tokens": 16_384},
+    "small": {**SHARED, "rate": 0.001, "batch_tokens": 16_384, "patience": 4},
+    "tiny": {**SHARED, "rate": 0.003, "batch_tokens": 4_096, "epochs": 10},
 }

@@ -222,7 +222,7 @@ class LSTMNState(NamedTuple):
 class LSTMN(EncoderDecoder):
     """An LSTMN that reads, an LSTMN that writes, and the fusion between them.
 
-    As in the released code the decoder begins with empty tapes; what it knows of the source, it attends to.
+    As in the released code the decoder begins with empty tapes: the source reaches it through attention alone.
     """
 
     def __init__(self, config: LSTMNConfig) -> None:
@@ -285,7 +285,7 @@ class Shallow(nn.Module):
         if k:
             return *recur(layer.step, layer.W_x(x), state), glimpse
 
-        # The memory is part of the state: what a step hands on unchanged, `recur` differentiates once for all steps.
+        # The memory is part of the state: what a step leaves unchanged, `recur` differentiates once for all steps.
         def step(input_gates: Tensor, both: tuple[LayerState, Memory]) -> tuple[Tensor, tuple[LayerState, Memory]]:
             state, memory = both
             context = self.attention(state.hidden[:, None], memory).context[:, 0]  # [B, n]

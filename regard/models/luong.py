@@ -11,8 +11,8 @@ attention to a window of the source, and input feeding, which gives the next ste
     local-m: softmax over |s - t| <= D
     local-p: p_t = S sigmoid(v_p^T tanh(W_p h_t)), softmax over |s - p_t| <= D, times a Gaussian      (eq. 9-10)
 
-The END of the source is neither read nor attended to, as in the released code. In whatever order the encoder reads, its
-states are kept in the order of the source, so windows and pictures are in that order too. Positions count from 0; the
+The END of the source is neither read nor attended to, as in the released code. Also where the encoder reads backwards,
+its states are kept in the order of the source, and windows and pictures are in that order. Positions count from 0; the
 released centre, sigmoid(.) (srcLen - 1) + 1 counted from 1 with END in srcLen, is S sigmoid(.) here as well.
 """
 
