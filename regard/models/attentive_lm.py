@@ -60,7 +60,7 @@ class AttentiveState(NamedTuple):
 class AttentiveLanguageModel(TextModel):
     """An LSTM language model that attends to its own past states."""
 
-    looking = Looking(query="current", shift=0, cross=())
+    looking = Looking(query="current")
 
     def __init__(self, config: AttentiveConfig) -> None:
         super().__init__()

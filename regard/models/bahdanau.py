@@ -101,7 +101,7 @@ class Bahdanau(EncoderDecoder):
         self.decoder = decoder or DECODERS[config.timing](config, memory_width=2 * config.width)
         self.output = nn.Linear(config.output_rank or config.readout, config.target_vocabulary)  # W_o
         self.dropout = Dropout(config.dropout)
-        self.looking = Looking(self.decoder.query, shift=0, cross=("decoder.attention",))
+        self.looking = Looking(self.decoder.query, cross=("decoder.attention",))
         initialise(self, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:

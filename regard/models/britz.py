@@ -68,7 +68,7 @@ class BritzState(NamedTuple):
 class Britz(EncoderDecoder):
     """Recurrent stacks with attention; the query is the state after the step."""
 
-    looking = Looking(query="current", shift=0, cross=("attention",))
+    looking = Looking(query="current", cross=("attention",))
 
     def __init__(self, config: BritzConfig) -> None:
         super().__init__()

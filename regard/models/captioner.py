@@ -16,6 +16,7 @@ with it (regard.training.captioning), not to the model: when decoding, a hard mo
 expectation.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -78,7 +79,7 @@ class CaptionerState(NamedTuple):
 class Captioner(EncoderDecoder):
     """An LSTM that attends to the cells of a picture before each word."""
 
-    looking = Looking(query="previous", shift=0, cross=("attention",))
+    looking = Looking(query="previous", cross=("attention",))
 
     def __init__(self, config: CaptionerConfig) -> None:
         super().__init__()
@@ -97,7 +98,9 @@ class Captioner(EncoderDecoder):
             else make_score(config.score, n, D, config.attention)
         )
         self.attention = Attention(score, hard_argmax if config.look == "hard" else NORMALISERS[config.normaliser])
-        self.gate = Gate(n) if config.look == "soft" else None
+        # beta_t = sigmoid(w . h_{t-1} + b): how much the picture matters for the next word
+        soft = config.look == "soft"
+        self.gate = nn.Sequential(OrderedDict(w=nn.Linear(n, 1), sigmoid=nn.Sigmoid())) if soft else None
         self.initial = Initial(D, n, config.initial_layers, config.dropout)
         self.lstm = StackedLSTM(m, n, layers=1, dropout=0.0, bias=True)
         self.lstm.recurrence = "fed"  # for `regard.explain`
@@ -156,7 +159,7 @@ class Captioner(EncoderDecoder):
         (before,) = state.lstm.hidden  # [B, n]: it has not read y_{t-1}
         context = self.attention(before[:, None], state.memory).context[:, 0]  # [B, D]
         if self.gate is not None:
-            context = self.gate(before) * context
+            context = self.gate(before) * context  # beta [B, 1]
         hidden, lstm = self.lstm.step(input_gates + self.Z(context), state.lstm)  # [B, n]
         return (hidden, context), CaptionerState(state.memory, lstm)
 
@@ -175,18 +178,6 @@ class CellScore(Additive):
         for layer in self.above:
             keys = torch.tanh(layer(keys))
         return keys
-
-
-class Gate(nn.Module):
-    """beta = sigmoid(w . h + b): one number that says how much the picture matters for the next word."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.w = nn.Linear(width, 1)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """hidden [B, n] -> beta [B, 1]."""
-        return torch.sigmoid(self.w(hidden))
 
 
 class Initial(nn.Module):

@@ -146,15 +146,15 @@ class Looking(NamedTuple):
     """How the rows of a model's weights relate to the words it writes; every model states it as `looking`.
 
     `query` is "previous" where the query is the state before the step, which has not read y_{t-1}, and "current" where
-    it has. `shift` is 0 where row t aligns the word written (y_t), as in all models here, and 1 where it aligns the
-    word read (y_{t-1}). `cross` are the dotted names of the attention modules that look at the source. Their heads
-    share the keys and values of `key_heads`; 0 is one for each head.
+    it has. `cross` are the dotted names of the attention modules that look at the source; their heads share the keys
+    and values of `key_heads`, 0 is one for each head. `shift` is 0 where row t aligns the word written (y_t), as in all
+    models here, and 1 where it aligns the word read (y_{t-1}).
     """
 
     query: str
-    shift: int
-    cross: tuple[str, ...]
+    cross: tuple[str, ...] = ()
     key_heads: int = 0
+    shift: int = 0
 
 
 def attentions_to_source(model: nn.Module) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ class Cho(EncoderDecoder):
     """A GRU reads the source, another one writes with the same c at every step."""
 
     recurrence = "gru"  # for `regard.explain`
-    looking = Looking(query="previous", shift=0, cross=("attention",))
+    looking = Looking(query="previous", cross=("attention",))
 
     def __init__(self, config: ChoConfig) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class Sutskever(EncoderDecoder):
     The paper's first decoder input is the END of the source; here START takes its place, with its own vector.
     """
 
-    looking = Looking(query="current", shift=0, cross=("attention",))
+    looking = Looking(query="current", cross=("attention",))
 
     def __init__(self, config: SutskeverConfig) -> None:
         super().__init__()

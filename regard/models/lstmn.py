@@ -146,7 +146,7 @@ class LSTMNLanguageState(NamedTuple):
 class LSTMNLanguageModel(TextModel):
     """LSTMN layers that write a text word by word."""
 
-    looking = Looking(query="current", shift=0, cross=())
+    looking = Looking(query="current")
 
     def __init__(self, config: LSTMNLanguageConfig) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ Fused = tuple[Tensor, LayerState, Tensor]  # [h ; c] of a decoder layer [B, T, 2
 class Shallow(nn.Module):
     """Attention over the top hidden tape of the source with h_{t-1} of the first layer, which reads the context."""
 
-    looking = Looking(query="previous", shift=0, cross=("fusion.attention",))
+    looking = Looking(query="previous", cross=("fusion.attention",))
 
     def __init__(self, config: LSTMNConfig) -> None:
         super().__init__()
@@ -304,7 +304,7 @@ class Deep(nn.Module):
         widths = [config.embedding, *[config.width] * (config.layers - 1)]
         self.layers = nn.ModuleList(SourceTapes(wide, config.width, make_attention(config)) for wide in widths)
         names = tuple(f"fusion.layers.{k}.attention" for k in range(config.layers))
-        self.looking = Looking(query="current", shift=0, cross=names)
+        self.looking = Looking(query="current", cross=names)
 
     def remember(self, tapes: list[Tensor], mask: Tensor) -> Memory:
         """L times [B, S, 2n] -> keys [B, L, S, n] and values [B, L, S, 2n]."""

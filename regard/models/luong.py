@@ -74,7 +74,7 @@ class Luong(EncoderDecoder):
 
     # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Trained models align either
     # way (docs/results.md has both error rates): a row is shown at the word written; `regard align --choose` measures.
-    looking = Looking(query="current", shift=0, cross=("attention",))
+    looking = Looking(query="current", cross=("attention",))
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__()
@@ -145,12 +145,9 @@ class Luong(EncoderDecoder):
 
     def attentional_vector(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
         """h~ = tanh(W_c [c ; h]) for hidden [B, T, n] at the given steps [B, T]: [B, T, n]."""
-        context = self.attention(hidden, memory, self.centre(hidden, memory, steps)).context  # [B, T, n]
+        centre = self.centre(hidden, memory, steps) if self.centre else None  # [B, T]
+        context = self.attention(hidden, memory, centre).context  # [B, T, n]
         return torch.tanh(self.W_c(torch.cat([context, hidden.to(context.dtype)], dim=-1)))
-
-
-def everywhere(hidden: Tensor, memory: Memory, steps: Tensor) -> None:
-    """Global attention has no centre."""
 
 
 def same_step(hidden: Tensor, memory: Memory, steps: Tensor, released: bool) -> Tensor:
@@ -185,8 +182,8 @@ WINDOWS: dict[str, Callable[[LuongConfig], Any]] = {
     "local-p": lambda config: GaussianWindow(config.half_width, config.released),
 }
 # Where a window is: (hidden, memory, steps) -> its centre [B, T].
-CENTRES: dict[str, Callable[[LuongConfig], Callable[[Tensor, Memory, Tensor], Tensor | None]]] = {
-    "global": lambda config: everywhere,
+CENTRES: dict[str, Callable[[LuongConfig], Callable[[Tensor, Memory, Tensor], Tensor] | None]] = {
+    "global": lambda config: None,
     "local-m": lambda config: partial(same_step, released=config.released),
     "local-p": lambda config: Predicted(config.width),
 }

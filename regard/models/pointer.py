@@ -83,7 +83,7 @@ class PointerState(NamedTuple):
 class Pointer(EncoderDecoder):
     """An LSTM encoder-decoder that writes words or copies them."""
 
-    looking = Looking(query="current", shift=0, cross=("attention",))
+    looking = Looking(query="current", cross=("attention",))
 
     def __init__(self, config: PointerConfig) -> None:
         super().__init__()

@@ -122,7 +122,7 @@ class Transformer(EncoderDecoder):
         self.config = config
         depth = config.decoder_layers or config.layers
         cross = tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth))
-        self.looking = Looking("current", 0, cross, config.key_heads)
+        self.looking = Looking("current", cross, key_heads=config.key_heads)
         self.embed = nn.Embedding(config.source_vocabulary, config.width)
         self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
         self.place = PLACES[config.positions](config)

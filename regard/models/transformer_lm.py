@@ -53,7 +53,7 @@ class TransformerLanguageState(NamedTuple):
 class TransformerLanguageModel(TextModel):
     """A stack of causal layers that writes a text word by word."""
 
-    looking = Looking(query="current", shift=0, cross=())
+    looking = Looking(query="current")
 
     def __init__(self, config: TransformerLanguageConfig) -> None:
         super().__init__()
