@@ -112,11 +112,10 @@ class Pointer(EncoderDecoder):
         self.V_prime = nn.Linear(n, config.shortlist or config.target_vocabulary)
         self.output = nn.Identity()  # what `decode` returns are log-probabilities, which are logits too
         self.dropout = Dropout(config.dropout)
+        # The released code draws its LSTMs so and adds 1 to their forget gates; its embeddings and output layer begin
+        # with N(0, 0.0001^2).
         for weights in self.parameters():
-            if weights.dim() > 1:
-                nn.init.uniform_(weights, -config.spread, config.spread)
-            else:
-                nn.init.zeros_(weights)
+            nn.init.uniform_(weights, -config.spread, config.spread) if weights.dim() > 1 else nn.init.zeros_(weights)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Read source [B, S] in both directions: states [B, S, 2n]."""
