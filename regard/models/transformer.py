@@ -73,7 +73,7 @@ class TransformerConfig:
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
     dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings")
-    norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
+    norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", tuple(JOINS))
     gain: float = setting(
         1.0,
         "scale of the initial values, attention outputs and feed-forward nets; a post-norm stack starts sooner at 0.5",
@@ -81,7 +81,7 @@ class TransformerConfig:
     positions: str = setting(
         "sinusoid",
         "position encoding; rotary: Su et al. 2021, relative: Shaw et al. 2018, alibi: Press et al. 2022",
-        ("sinusoid", "learned", "rotary", "relative", "alibi"),
+        tuple(PLACES),
     )
     longest: int = setting(1024, "number of learned positions")
     clip: int = setting(16, "maximum distance of relative positions (k)")

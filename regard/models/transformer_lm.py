@@ -40,7 +40,7 @@ class TransformerLanguageConfig:
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
     dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings")
-    norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
+    norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", tuple(JOINS))
     tied: bool = setting(True, "share the matrix of input and output")
     window: int = setting(0, "with data.streams, number of words before a row that are read again as its context")
 
