@@ -144,7 +144,7 @@ class SutskeverConfig:
     layers: int = setting(4, "number of LSTM layers in the encoder and in the decoder")
     reverse: bool = setting(True, "read the source words backwards")
     bias: bool = setting(True, "use biases in the LSTM")
-    dropout: float = setting(0.0, "dropout on the input of each layer; the paper has none")
+    dropout: float = setting(0.0, "dropout on the input of each layer and of the output layer; the paper has none")
     spread: float = setting(0.08, "initial weights are uniform in [-spread, spread]")
 
 

@@ -58,7 +58,7 @@ class LuongConfig:
     released: bool = setting(
         False, "local attention as in the released code: window around floor(p), local-m stays on the words"
     )
-    dropout: float = setting(0.2, "dropout on the input of each layer")
+    dropout: float = setting(0.2, "dropout on the input of each layer and of the output layer")
     spread: float = setting(0.1, "initial weights are uniform in [-spread, spread]")
 
 
