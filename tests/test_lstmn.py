@@ -13,7 +13,6 @@ from weights_of import additive_of, array, spread
 
 from regard.errors import ConfigError
 from regard.kernels.recur import recur
-from regard.layers.lstmn import LSTMNLayer, compare
 from regard.look.assemble import assemble
 from regard.look.record import record
 from regard.look.tokens import Side, Token
@@ -28,7 +27,9 @@ from regard.models.lstmn import (
     LSTMNConfig,
     LSTMNLanguageConfig,
     LSTMNLanguageModel,
+    LSTMNLayer,
     SourceTapes,
+    make_attention,
 )
 from regard.models.registry import build
 from regard.symbols import END, PAD, START
@@ -307,7 +308,7 @@ def test_words_in_one_call_are_words_in_several():
 
 
 def test_gradients_are_those_of_finite_differences():
-    layer = spread(LSTMNLayer(2, 3, span=0, recall=True, attention=compare(LSTMNConfig(width=3))))
+    layer = spread(LSTMNLayer(2, 3, span=0, recall=True, attention=make_attention(LSTMNConfig(width=3))))
     x, added = torch.randn(2, 3, 2, requires_grad=True), torch.randn(2, 3, 3, requires_grad=True)
 
     def run(x: Tensor, added: Tensor, *weights: Tensor) -> Tensor:

@@ -150,9 +150,9 @@ def test_a_transformer_reads_the_last_words_again(data: Data, tmp_path: Path):
         free = max(0, 9 - row)  # before a text there is padding, which nothing attends to
         moved = torch.cat([torch.full((2, free), 5), text[:, max(0, row - 9) : row + 7]], dim=1)
         visible = (torch.arange(16) >= free).expand(2, 16)[:, None, None]
-        assert_close(units, model.attend_all(moved, 0, visible)[:, 9:])
+        assert_close(units, model.run_layers(moved, 0, mask=visible)[0][:, 9:])
         if not free:
-            assert_close(units, model.attend_all(moved, 0)[:, 9:])
+            assert_close(units, model.run_layers(moved, 0)[0][:, 9:])
     task = task_of(data, tmp_path)
     losses = [float(task.loss(model, task.load(numbers.tolist(), 0)).total) for numbers in task.plan(0)]
     assert losses == [float(task.loss(model, task.load(numbers.tolist(), 0)).total) for numbers in task.plan(1)]

@@ -162,7 +162,7 @@ def coverage_of(model: Coverage) -> Weights:
     w, part = bahdanau_of(model), model.decoder.coverage
     w["align"]["V_a"] = array(model.decoder.attention.score.V.weight)
     if isinstance(part, Linguistic):
-        return w if part.U_f is None else Weights(w, U_f=array(part.U_f.weight), N=part.max_fertility)
+        return w if part.U_f is None else Weights(w, U_f=array(part.U_f.weight), N=part.fertility)
     W = torch.cat([part.W_alpha.weight, part.W_h.weight, part.W_s.weight], dim=1)
     biases = {"b_r": part.W_h.bias.chunk(3)[0], "b_z": part.W_h.bias.chunk(3)[1], "b": part.W_h.bias.chunk(3)[2]}
     gru = thirds(W, "W") | state_of(part.gru) | {name: array(bias) for name, bias in biases.items()}

@@ -44,7 +44,8 @@ class Memory(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What one attention saw. Weights and scores may be None where no forward hook is registered: a fused kernel ran.
+    """The result of one attention call. A fused kernel, which runs where no forward hook is registered, leaves weights
+    and scores None.
 
     >>> states = torch.randn(1, 4, 8)
     >>> context, weights, scores = regard.attend(states, regard.Memory(states, states))

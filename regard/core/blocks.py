@@ -11,7 +11,7 @@ class Blocks(NamedTuple):
     """Query t of sentence b may look at the slots of sentence b. Each place of a row belongs to one sentence."""
 
     queries: Tensor  # [B, T] the place in the row of each query; -1 where a sentence has ended
-    slots: Tensor  # [B, S] the place in the row of each slot; -1 likewise
+    slots: Tensor  # [B, S] the same for each slot
 
 
 def apart(x: Tensor, places: Tensor) -> Tensor:
@@ -34,5 +34,5 @@ def word_numbers(places: Tensor, size: int) -> Tensor:
 
 
 def _or_last(places: Tensor, size: int) -> Tensor:
-    """[B T]; what is nowhere goes to a last place, which is dropped. Nothing is read from the device."""
+    """[B T], with `size`, a place that is dropped later, instead of -1: nothing is read from the device."""
     return torch.where(places < 0, size, places).flatten().long()

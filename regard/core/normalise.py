@@ -127,7 +127,11 @@ class Window:
 
     def visible(self, scores: Tensor, centre: Tensor) -> Tensor:
         """The slots of the window, [B, T, S]."""
-        _check_centre(scores, centre)
+        if centre.shape != scores.shape[:-1]:
+            raise ShapeError(
+                f"A window needs one centre for each query, {list(scores.shape[:-1])}; got {list(centre.shape)}. "
+                f"Positions count from zero in source order."
+            )
         return window_mask(centre, self.half_width, scores.shape[-1])
 
 
@@ -159,7 +163,7 @@ class GaussianWindow(Window):
 
 
 class ForwardOnly(nn.Module):
-    """Where attention stops that goes forward from where it stopped before (Raffel 2017).
+    """Monotonic attention (Raffel 2017): the probability of stopping at each slot, from the slot of the step before on.
 
         p_j = sigmoid(e_j);  q_j = (1 - p_{j-1}) q_{j-1} + previous_j;  alpha_j = p_j q_j
 
@@ -288,11 +292,3 @@ def _shift(scores: Tensor) -> Tensor:
 
 def _and(mask: Tensor | None, other: Tensor) -> Tensor:
     return other if mask is None else mask & other
-
-
-def _check_centre(scores: Tensor, centre: Tensor) -> None:
-    if centre.shape != scores.shape[:-1]:
-        raise ShapeError(
-            f"A window needs one centre for each query, {list(scores.shape[:-1])}; got {list(centre.shape)}. "
-            f"Positions count from zero in source order."
-        )

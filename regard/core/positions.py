@@ -30,7 +30,7 @@ def sinusoid(positions: Tensor, width: int) -> Tensor:
 def rotate(x: Tensor, positions: Tensor) -> Tensor:
     """Rotary positions (Su 2021): rotate the pair (x_2i, x_2i+1) by pos * 10000^(-2i/D).
 
-    x [..., T, D], positions [..., T]. Rotated queries and keys meet in a dot product that knows only their distance.
+    x [..., T, D], positions [..., T]. The dot product of a rotated query and key depends on their distance only.
 
     >>> query, key = torch.ones(1, 8), torch.ones(1, 8)  # [T, D]
     >>> near = core.rotate(query, torch.tensor([3])) @ core.rotate(key, torch.tensor([1])).T

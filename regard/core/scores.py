@@ -1,4 +1,4 @@
-"""How well does each slot answer the query? Scores [B, ..., T, S] before any normalising.
+"""Scores: how well each slot of a memory matches a query, [B, ..., T, S], before any normalising.
 
 A score without parameters is a function, one with parameters a module; both are called as `score(query, keys)`.
 A module with work to do on the keys has `project(states) -> keys`, done once for a sentence and kept in `Memory`;

@@ -27,7 +27,7 @@ from regard.models.contract import State, take
 
 log = logging.getLogger("regard.decode")
 
-POLL = 2  # steps between two questions whether sentences are done; the next step is launched before the answer is read
+POLL = 2  # steps between two checks whether sentences are done; the next step is launched before the result is read
 ROOM = 32  # slots of a past in the first graph; the next one has twice as many
 GRAPHS = 8  # kept for each model
 

@@ -16,7 +16,7 @@ from regard.kernels.direct import for_steps
 from regard.kernels.past import with_room
 from regard.models.contract import SequenceModel, State, take, take_beams
 
-EVERY = 4  # steps between two questions to a GPU whether sentences are done
+EVERY = 4  # on a GPU, steps between two checks whether sentences are done
 ROOM = 8  # steps that a fresh past has room for
 
 
@@ -145,5 +145,5 @@ def room_for(steps: int, device: torch.device) -> int:
 
 
 def is_host(device: torch.device) -> bool:
-    """Whether the host knows the numbers of a device without waiting, and a step needs no graph."""
+    """Whether the host reads the numbers of a device without waiting, and a step needs no graph."""
     return device.type == "cpu"

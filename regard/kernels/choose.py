@@ -362,7 +362,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 def known_full(lengths: Tensor, size: int) -> bool:
-    """Whether every row is known to fill all of `size`, so that no mask is needed. A GPU is not asked."""
+    """Whether every row is known to fill all of `size`, so that no mask is needed. Lengths on a GPU are not read."""
     return lengths.is_cpu and not torch.compiler.is_compiling() and bool((lengths == size).all())
 
 

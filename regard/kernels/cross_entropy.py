@@ -1,8 +1,8 @@
 """The output layer and its loss in one: the logits of a few rows at a time, and never all of them in float32.
 
 The gradient of a sum of cross-entropies does not depend on what follows, except by one factor. So each chunk of logits
-is turned into its gradient in place, and into those of hidden, weight and bias, while it is still at hand; the
-backward pass multiplies them by that factor.
+is turned at once into its gradient, in place, and into those of hidden, weight and bias; the backward pass multiplies
+them by that factor.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def _summed(
     smoothing: float,
     padding: int,
 ) -> tuple[Tensor, Tensor]:
-    if rows.device.type == "cpu":  # where a question is free, padding costs nothing
+    if rows.device.type == "cpu":  # elsewhere it would wait for the device
         real = (gold != padding).nonzero()[:, 0]
         if len(real) < len(gold):
             rows, gold = rows[real], gold[real]

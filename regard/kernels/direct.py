@@ -53,7 +53,7 @@ def direct(
 ) -> Any:
     """A copy of a module's structure, with the same weights and hooks, that calls each `forward` directly.
 
-    `swap` may replace a part by another. A part with hooks is called as ever, so that they run. The copy serves for
+    `swap` may replace a part by another. A part with hooks is called as usual, so that they run. The copy serves for
     steps without gradients, as long as one search: hooks that are added later are not seen.
     """
     made = {} if made is None else made

@@ -17,8 +17,8 @@ def fused_attend(query: Tensor, memory: Memory, scaled: bool, causal: bool) -> T
     """softmax(q k^T) v, or softmax(q k^T / sqrt(d)) v if scaled, by torch's kernel.
 
     query [B, T, D], or [B, H, T, D] with heads -> context [B, T, Dv], or [B, H, T, Dv].
-    `causal` is the triangle of `causal_softmax`. Torch has a fast
-    triangle, aligned at the top left, for T = S and no other mask. A single query sees all of its past without it.
+    `causal` is the triangle of `causal_softmax`. Torch has a fast triangle, aligned at the top left, for T = S and no
+    other mask. A single query sees all of its past without it.
     """
     T, S, mask = query.shape[-2], memory.keys.shape[-2], memory.mask
     if query.dim() == 3:  # torch has fused kernels for queries with heads only

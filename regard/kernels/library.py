@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._VF import lstm as torch_lstm
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 def lstm_layer(
@@ -20,24 +20,15 @@ def lstm_layer(
         if lengths is None:
             states, hidden, cell = torch_lstm(x, start, weights, *settings, True)
             return states, hidden[0], cell[0]
-        packed = pack(x, lengths)
+        # Real words only. A row without words reads one word of padding, and its caller masks it.
+        packed = pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         order, back = packed.sorted_indices, packed.unsorted_indices
         assert order is not None
         assert back is not None
         sorted_start = tuple(part.index_select(1, order) for part in start)
         states, hidden, cell = torch_lstm(packed.data, packed.batch_sizes, sorted_start, weights, *settings)
-        return unpack(packed, states, x.shape[1]), hidden[0].index_select(0, back), cell[0].index_select(0, back)
-
-
-def pack(x: Tensor, lengths: Tensor) -> PackedSequence:
-    """Real words only. A row without words reads one word of padding, and its caller masks it."""
-    return pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-
-
-def unpack(packed: PackedSequence, states: Tensor, size: int) -> Tensor:
-    """states of the packed words -> [B, size, n], zero on padding."""
-    found = PackedSequence(states, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
-    return pad_packed_sequence(found, batch_first=True, total_length=size)[0]
+        states, _ = pad_packed_sequence(packed._replace(data=states), batch_first=True, total_length=x.shape[1])
+        return states, hidden[0].index_select(0, back), cell[0].index_select(0, back)  # states are zero on padding
 
 
 def by_library(rnn: nn.RNNBase, x: Any) -> Any:

@@ -7,7 +7,6 @@ A GPU reads rows sixteen bytes at a time, and has kernels of a third of the spee
 eight: zeros fill them up. The paper's Bahdanau, with embeddings of 620 numbers, has such products.
 """
 
-from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import Any
 
@@ -71,7 +70,10 @@ class Products(TorchFunctionMode):
         )
 
     def __enter__(self) -> "Products":
-        copies.update(_converted(self.weights))
+        made = [torch.empty(weight.shape, dtype=product_dtype(weight), device=weight.device) for weight in self.weights]
+        with torch.no_grad():
+            torch._foreach_copy_(made, self.weights)
+        copies.update(zip(map(id, self.weights), made, strict=True))
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *raised: Any) -> None:
@@ -89,14 +91,6 @@ def _applies(x: Tensor, weight: Tensor) -> bool:
     """Whether this is a product of rows with a matrix, in the dtype of autocast and with gradients."""
     lowered = torch.is_autocast_enabled(x.device.type) and torch.is_grad_enabled()
     return lowered and x.dim() > 1 and weight.dim() == 2
-
-
-def _converted(weights: list[Tensor]) -> Iterable[tuple[int, Tensor]]:
-    """A 16-bit copy of each weight, by its id."""
-    made = [torch.empty(weight.shape, dtype=product_dtype(weight), device=weight.device) for weight in weights]
-    with torch.no_grad():
-        torch._foreach_copy_(made, weights)
-    return zip(map(id, weights), made, strict=True)
 
 
 class _Linear(torch.autograd.Function):

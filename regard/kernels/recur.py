@@ -44,7 +44,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 def recur(step: Callable[[Any, State], tuple[Any, State]], inputs: Inputs, state: State) -> tuple[Any, State]:
     """Call `step(input, state) -> (output, state)` for every step of inputs [B, T, ...], one tensor or several.
 
-    Returns the outputs [B, T, ...] likewise, and the state after the last step.
+    Returns the outputs [B, T, ...], one tensor or several, and the state after the last step.
     """
     steps = (inputs if isinstance(inputs, Tensor) else inputs[0]).shape[1]
     with nullcontext() if refusal(steps) else Collect(steps, state):

@@ -60,7 +60,7 @@ class Attention(nn.Module):
         """Attend to `memory` with `query` [B, ..., T, D]; local attention is centred at `centre` [B, T].
 
         `extra` is what the score reads besides query and keys, such as the distances [T, S] of relative positions.
-        `previous` [B, T, S] are the weights of the step before, from which monotonic attention goes on.
+        `previous` [B, T, S] are the weights of the step before, which monotonic attention continues.
         With `blocks`, query [1, H, N, D] and memory are rows of sentences end to end, each of which attends to itself.
         """
         normalise = self.normaliser(centre, previous)

@@ -116,14 +116,13 @@ class InvertedResidual(nn.Module):
     def __init__(self, into: int, out: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
         wide = into * expansion
-        self.expand: nn.Module = Convolution(into, wide, 1, 1) if expansion > 1 else nn.Identity()
-        self.wider = expansion > 1
+        self.expand = Convolution(into, wide, 1, 1) if expansion > 1 else None
         self.depthwise = Convolution(wide, wide, kernel, stride, groups=wide)
         self.project = Convolution(wide, out, 1, 1)
         self.residual = stride == 1 and into == out
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = F.relu6(self.expand(x)) if self.wider else x
+        wide = x if self.expand is None else F.relu6(self.expand(x))
         narrow = self.project(F.relu6(self.depthwise(wide)))
         return x + narrow if self.residual else narrow
 

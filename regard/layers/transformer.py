@@ -102,10 +102,11 @@ class PostNorm(nn.Module):
         return x
 
     def leave(self, x: Tensor, added: Tensor) -> Tensor:
-        """Returns the output of the residual block."""
-        return self.add_norm(x, added)
+        """The stream x with what the sub-layer adds to it."""
+        return self.normalise(x, added)
 
-    def add_norm(self, x: Tensor, added: Tensor | None) -> Tensor:
+    def normalise(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """LN(x + drop(added)), or LN(x)."""
         norm = self.norm
         if isinstance(norm, nn.RMSNorm):
             return norm(x if added is None else x + self.dropout(added))
@@ -116,7 +117,7 @@ class PreNorm(PostNorm):
     """x + drop(f(LN(x)))."""
 
     def enter(self, x: Tensor) -> Tensor:
-        return self.add_norm(x, None)
+        return self.normalise(x)
 
     def leave(self, x: Tensor, added: Tensor) -> Tensor:
         return x + self.dropout(added)
@@ -126,7 +127,7 @@ JOINS: dict[str, Callable[..., PostNorm]] = {"post": PostNorm, "pre": PreNorm}
 
 
 def last_norm(norm: str, width: int, kind: str = "layer") -> nn.Module:
-    """What a stack ends with: a pre-norm stream is not normalised on its way, so it is here."""
+    """What a stack ends with: the stream of a pre-norm stack has not been normalised yet."""
     return NORMS[kind](width) if norm == "pre" else nn.Identity()
 
 

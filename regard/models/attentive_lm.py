@@ -28,10 +28,12 @@ from regard.layers.recurrent import LSTMState, StackedLSTM
 from regard.models.contract import Looking, TextModel, check_bound
 from regard.models.lstm_lm import RECIPES as RECIPES  # the baseline and this model are trained alike
 
+SPLITS = {"none": 1, "key-value": 2, "key-value-predict": 3}  # parts of a state
+
 
 @dataclass(frozen=True)
 class AttentiveConfig:
-    """Salton's single model with Bahdanau's score, on the Penn Treebank."""
+    """Salton's model with the score that compares the current state with a past one, on the Penn Treebank."""
 
     vocabulary: int = setting(10_000, "size of the vocabulary")
     embedding: int = setting(650, "embedding size (m)")
@@ -39,16 +41,10 @@ class AttentiveConfig:
     layers: int = setting(2, "number of LSTM layers")
     score: str = setting("additive", "score function of attention", SCORES)
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
-    split: str = setting(
-        "none", "parts of a state: one for all, key and value, or key, value and prediction",
-        ("none", "key-value", "key-value-predict"),
-    )  # fmt: skip
+    split: str = setting("none", "parts of a state: one for all, key and value, or key, value and prediction", SPLITS)
     window: int = setting(0, "number of past states that may be attended to; 0 = all")
     dropout: float = setting(0.5, "dropout on the input of each layer and on the readout")
     spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
-
-
-SPLITS = {"none": 1, "key-value": 2, "key-value-predict": 3}
 
 
 class AttentiveState(NamedTuple):
@@ -60,7 +56,7 @@ class AttentiveState(NamedTuple):
 class AttentiveLanguageModel(TextModel):
     """An LSTM language model that attends to its own past states."""
 
-    looking = Looking(query="current", shift=0, cross=())
+    looking = Looking(query="current")
 
     def __init__(self, config: AttentiveConfig) -> None:
         super().__init__()

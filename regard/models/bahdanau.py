@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import setting
-from regard.core.attend import Memory, Score
+from regard.core.attend import Memory
 from regard.core.cells import keep, write
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS
@@ -101,7 +101,7 @@ class Bahdanau(EncoderDecoder):
         self.decoder = decoder or DECODERS[config.timing](config, memory_width=2 * config.width)
         self.output = nn.Linear(config.output_rank or config.readout, config.target_vocabulary)  # W_o
         self.dropout = Dropout(config.dropout)
-        self.looking = Looking(self.decoder.query, shift=0, cross=("decoder.attention",))
+        self.looking = Looking(self.decoder.query, cross=("decoder.attention",))
         initialise(self, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
@@ -129,13 +129,14 @@ class Decoder(nn.Module):
     query = "previous"  # the state that computes c_i has not read y_{i-1}
     recurrence = "gru"  # for `regard.explain`
 
-    def __init__(self, config: BahdanauConfig, memory_width: int, score: Score | None = None) -> None:
+    def __init__(self, config: BahdanauConfig, memory_width: int, attention: Attention | None = None) -> None:
         super().__init__()
         m, n = config.embedding, config.width
         # y_0 is the zero vector, as in the released code: START has no embedding and gets no gradient.
         self.embed = nn.Embedding(config.target_vocabulary, m, padding_idx=START)
-        score = score or make_score(config.score, n, memory_width, config.attention)
-        self.attention = Attention(score, NORMALISERS[config.normaliser])
+        self.attention = attention or Attention(
+            make_score(config.score, n, memory_width, config.attention), NORMALISERS[config.normaliser]
+        )
         self.initial = nn.Linear(n, n)  # W_s
         self.W = GateInputs(m, n)  # [W_r; W_z; W]
         self.C = nn.Linear(memory_width, 3 * n, bias=False)  # [C_r; C_z; C]
@@ -175,9 +176,8 @@ class AppendixDecoder(Decoder):
 
     def step(self, input_gates: Tensor, state: BahdanauState) -> tuple[tuple[Tensor, Tensor], BahdanauState]:
         """As the main text, but read out s_{i-1} and c_i."""
-        context = self.attend(state.hidden, state.memory)
-        hidden = self.gru(input_gates + self.C(context), state.hidden)
-        return (state.hidden, context), state._replace(hidden=hidden)
+        (_, context), after = super().step(input_gates, state)
+        return (state.hidden, context), after
 
 
 class ReleasedDecoder(Decoder):

@@ -68,7 +68,7 @@ class BritzState(NamedTuple):
 class Britz(EncoderDecoder):
     """Recurrent stacks with attention; the query is the state after the step."""
 
-    looking = Looking(query="current", shift=0, cross=("attention",))
+    looking = Looking(query="current", cross=("attention",))
 
     def __init__(self, config: BritzConfig) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Britz(EncoderDecoder):
         return Memory(self.W_1(states), states, padding_mask(lengths, source.shape[1]))
 
     def start(self, memory: Memory) -> BritzState:
-        """Zero states and no context: the decoder knows of the source only what it attends to."""
+        """Zero states and no context: the source reaches the decoder through attention alone."""
         rows, _, wide = memory.values.shape
         return BritzState(memory, self.decoder.start(rows), self.embed.weight.new_zeros(rows, wide))
 

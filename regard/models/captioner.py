@@ -8,7 +8,7 @@ word the decoder weighs all of them (soft) or attends to one, drawn at random in
     soft: z_t = beta_t sum_i alpha_ti a_i,  beta_t = sigmoid(f_beta(h_{t-1})), one number                  (4.2)
     hard: z_t = a_s with s drawn from alpha_t, without a gate                                              (eq. 8-9)
     h_t, c_t = LSTM(E y_{t-1} ; h_{t-1} ; z_t)                                                             (eq. 1-3)
-    h_0 = tanh(f_h(mean a)), c_0 = tanh(f_c(mean a))
+    h_0 = tanh(f_h(mean a)), c_0 = tanh(f_c(mean a))                                                       (3.1.2)
     p(y_t) = softmax(L_o (E y_{t-1} + L_h h_t + L_z z_t))                                                  (eq. 7)
 
 The released code puts a tanh before L_o; `readout` names the two. Drawing places belongs to the objective that trains
@@ -16,6 +16,7 @@ with it (regard.training.captioning), not to the model: when decoding, a hard mo
 expectation.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -78,7 +79,7 @@ class CaptionerState(NamedTuple):
 class Captioner(EncoderDecoder):
     """An LSTM that attends to the cells of a picture before each word."""
 
-    looking = Looking(query="previous", shift=0, cross=("attention",))
+    looking = Looking(query="previous", cross=("attention",))
 
     def __init__(self, config: CaptionerConfig) -> None:
         super().__init__()
@@ -97,14 +98,18 @@ class Captioner(EncoderDecoder):
             else make_score(config.score, n, D, config.attention)
         )
         self.attention = Attention(score, hard_argmax if config.look == "hard" else NORMALISERS[config.normaliser])
-        self.gate = Gate(n) if config.look == "soft" else None
+        # beta_t = sigmoid(w . h_{t-1} + b): how much the picture matters for the next word
+        soft = config.look == "soft"
+        self.gate = nn.Sequential(OrderedDict(w=nn.Linear(n, 1), sigmoid=nn.Sigmoid())) if soft else None
         self.initial = Initial(D, n, config.initial_layers, config.dropout)
         self.lstm = StackedLSTM(m, n, layers=1, dropout=0.0, bias=True)
         self.lstm.recurrence = "fed"  # for `regard.explain`
         self.Z = nn.Linear(D, 4 * n, bias=False)  # columns of the LSTM's matrix that read z_t
         self.readout = Readout(config)
         self.output = nn.Linear(m, config.target_vocabulary)  # L_o
-        initialise(self, config.spread, scores=False)  # the score's U begins orthogonal, as the recurrent ones
+        # Orthogonal are the recurrent matrices and the score's U. In the released code U is not, and other square
+        # matrices are.
+        initialise(self, config.spread, scores=False)
         self.image: Any = image_encoder(config.encoder, D)  # last: it keeps its own initial weights
 
     @property
@@ -154,7 +159,7 @@ class Captioner(EncoderDecoder):
         (before,) = state.lstm.hidden  # [B, n]: it has not read y_{t-1}
         context = self.attention(before[:, None], state.memory).context[:, 0]  # [B, D]
         if self.gate is not None:
-            context = self.gate(before) * context
+            context = self.gate(before) * context  # beta [B, 1]
         hidden, lstm = self.lstm.step(input_gates + self.Z(context), state.lstm)  # [B, n]
         return (hidden, context), CaptionerState(state.memory, lstm)
 
@@ -173,18 +178,6 @@ class CellScore(Additive):
         for layer in self.above:
             keys = torch.tanh(layer(keys))
         return keys
-
-
-class Gate(nn.Module):
-    """beta = sigmoid(w . h + b): one number that says how much the picture matters for the next word."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.w = nn.Linear(width, 1)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """hidden [B, n] -> beta [B, 1]."""
-        return torch.sigmoid(self.w(hidden))
 
 
 class Initial(nn.Module):

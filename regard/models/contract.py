@@ -11,9 +11,9 @@ Rows of `source` end with END before the padding, and `lengths` counts it. Rows 
 END last; models shift them right themselves, so `forward(...)[:, t]` are the logits of `target[:, t]` and equal those
 of the t-th `step` (the first step reads START).
 
-`step` never writes into the state it is given: a state can be stepped more than once, and each child continued. A
-model never waits for the device (no `.item()`, `.cpu()` or `if tensor`), so a GPU is never waited for and `encode` and
-`step` can be traced and exported. Tests hold every registered model to all of this.
+`step` never writes into the state it is given: a state can be stepped more than once, and each result continued. A
+model never waits for the device (no `.item()`, `.cpu()` or `if tensor`), so that a GPU is never idle and `encode` and
+`step` can be traced and exported. Tests check all of this for every registered model.
 
 A language model has nothing to read first: it has `start(rows)`, `step`, `hidden(target)`, `output` and
 `forward(target)`, and a search continues from `start(rows)` as from any other state. A long text is read in rows:
@@ -146,15 +146,15 @@ class Looking(NamedTuple):
     """How the rows of a model's weights relate to the words it writes; every model states it as `looking`.
 
     `query` is "previous" where the query is the state before the step, which has not read y_{t-1}, and "current" where
-    it has. `shift` is 0 where row t aligns the word written (y_t), as in all models here, and 1 where it aligns the
-    word read (y_{t-1}). `cross` are the dotted names of the attention modules that look at the source. Their heads
-    share the keys and values of `key_heads`; 0 is one for each head.
+    it has. `cross` are the dotted names of the attention modules that look at the source; their heads share the keys
+    and values of `key_heads`, 0 is one for each head. `shift` is 0 where row t aligns the word written (y_t), as in all
+    models here, and 1 where it aligns the word read (y_{t-1}).
     """
 
     query: str
-    shift: int
-    cross: tuple[str, ...]
+    cross: tuple[str, ...] = ()
     key_heads: int = 0
+    shift: int = 0
 
 
 def attentions_to_source(model: nn.Module) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ the coverage before it. Everything else is RNNsearch (`bahdanau`). The loss of S
 c_i the sum of the weights of all steps before, is a setting for any model that attends to words: `train.coverage=1`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.cells import write
 from regard.core.scores import Covered
+from regard.layers.attention import Attention
 from regard.layers.recurrent import ResetBeforeGRU
 from regard.models import bahdanau
 from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, Sizes, rnnsearch_config
@@ -48,7 +48,7 @@ class CoverageState(NamedTuple):
 
 
 class Coverage(Bahdanau):
-    """RNNsearch whose attention knows what it has attended to."""
+    """RNNsearch whose score reads what has been attended to so far."""
 
     def __init__(self, config: CoverageConfig) -> None:
         rnnsearch = rnnsearch_config(config)
@@ -60,8 +60,8 @@ class CoverageDecoder(Decoder):
     """Bahdanau's decoder of the main text with coverage beside the memory."""
 
     def __init__(self, config: BahdanauConfig, coverage: "Linguistic | Neural") -> None:
-        score = Covered(config.width, 2 * config.width, config.attention, coverage.width)
-        super().__init__(config, memory_width=2 * config.width, score=score)
+        n = config.width
+        super().__init__(config, 2 * n, Attention(Covered(n, 2 * n, config.attention, coverage.width)))
         self.coverage = coverage
 
     def start(self, memory: Memory) -> CoverageState:
@@ -71,7 +71,7 @@ class CoverageDecoder(Decoder):
 
     def step(self, input_gates: Tensor, state: CoverageState) -> tuple[tuple[Tensor, Tensor], CoverageState]:
         """c_i = att(s_{i-1}, C_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i);  C_i from C_{i-1} and alpha_i."""
-        look = self.attention(state.hidden[:, None], state.memory, extra=state.coverage)  # never fused: has weights
+        look = self.attention(state.hidden[:, None], state.memory, extra=state.coverage)  # not fused: has weights
         context, weights = look.context.squeeze(1), look.weights.mT  # [B, 2n], [B, S, 1]
         coverage = self.coverage(state.coverage, weights.to(state.coverage.dtype), state.per_word, state.hidden)
         hidden = self.gru(input_gates + self.C(context), state.hidden)
@@ -83,16 +83,16 @@ class Linguistic(nn.Module):
 
     width = 1
 
-    def __init__(self, memory_width: int, max_fertility: float) -> None:
+    def __init__(self, config: CoverageConfig) -> None:
         super().__init__()
-        self.max_fertility = max_fertility
-        self.U_f = nn.Linear(memory_width, 1, bias=False) if max_fertility else None
+        self.fertility = config.fertility  # N
+        self.U_f = nn.Linear(2 * config.width, 1, bias=False) if config.fertility else None
 
     def precompute(self, states: Tensor) -> Tensor:
         """1 / Phi_j of states [B, S, 2n]: [B, S, 1]."""
         if self.U_f is None:
             return torch.ones_like(states[..., :1])
-        return 1 / (self.max_fertility * torch.sigmoid(self.U_f(states)))
+        return 1 / (self.fertility * torch.sigmoid(self.U_f(states)))
 
     def forward(self, coverage: Tensor, weights: Tensor, per_word: Tensor, hidden: Tensor) -> Tensor:
         """coverage [B, S, 1], weights [B, S, 1], per_word [B, S, 1] -> [B, S, 1]; only `Neural` reads hidden."""
@@ -102,13 +102,14 @@ class Linguistic(nn.Module):
 class Neural(nn.Module):
     """C_{i,j} = GRU(C_{i-1,j}; alpha_ij, h_j, s_{i-1}), d numbers for each word."""
 
-    def __init__(self, memory_width: int, state_width: int, width: int) -> None:
+    def __init__(self, config: CoverageConfig) -> None:
         super().__init__()
-        self.width = width
-        self.W_h = nn.Linear(memory_width, 3 * width)
-        self.W_alpha = nn.Linear(1, 3 * width, bias=False)
-        self.W_s = nn.Linear(state_width, 3 * width, bias=False)
-        self.gru = ResetBeforeGRU(width, write)
+        n, d = config.width, config.coverage_width
+        self.width = d
+        self.W_h = nn.Linear(2 * n, 3 * d)
+        self.W_alpha = nn.Linear(1, 3 * d, bias=False)
+        self.W_s = nn.Linear(n, 3 * d, bias=False)
+        self.gru = ResetBeforeGRU(d, write)
 
     def precompute(self, states: Tensor) -> Tensor:
         """W h_j of states [B, S, 2n] in the gates: [B, S, 3d]."""
@@ -120,10 +121,7 @@ class Neural(nn.Module):
         return self.gru(gates, coverage)
 
 
-COVERAGES: dict[str, Callable[[CoverageConfig], Linguistic | Neural]] = {
-    "linguistic": lambda config: Linguistic(2 * config.width, config.fertility),
-    "neural": lambda config: Neural(2 * config.width, config.width, config.coverage_width),
-}
+COVERAGES: dict[str, type[Linguistic] | type[Neural]] = {"linguistic": Linguistic, "neural": Neural}
 
 PRESETS = {
     "paper": CoverageConfig(),

@@ -7,7 +7,7 @@ over sentences.
     h_t = [->GRU(x_t) ; <-GRU(x_t)]                      words of a sentence, or sentences of a document
     u_t = tanh(W h_t + b);  alpha = softmax(u_t^T u_w);  s = sum_t alpha_t h_t     words         (eq. 5-7)
     the same with u_s, over the vectors s of the sentences: the document vector v  sentences     (eq. 8-10)
-    p = softmax(W_c v + b_c)
+    p = softmax(W_c v + b_c)                                                                     (eq. 11)
 
 The weights act on h, not on u. The paper's two baselines, the mean of all states and the largest of each dimension,
 are `pooling`. There is no padding in what the model reads: a batch is one row of words, the lengths of the sentences
@@ -80,7 +80,7 @@ class DocumentClassifier(nn.Module):
 
         words [M] are the ids of all words of all documents in order, lengths [N] the words of each sentence, counts [B]
         the sentences of each document. A sentence without words counts for nothing; a document without any is the
-        zero vector, so that its logits are the biases: what the model believes before reading.
+        zero vector, so that its logits are the biases.
         """
         lengths, counts = lengths.cpu(), counts.cpu()
         check_documents(words, lengths, counts)
@@ -93,7 +93,7 @@ class DocumentClassifier(nn.Module):
 
 
 class Level(nn.Module):
-    """One level: rows of vectors of any length into one vector each, by a BiGRU and a pooling."""
+    """One level: h = BiGRU(x), then one vector of the states h of each row, by attention or another pooling."""
 
     def __init__(self, config: DocumentConfig, input_width: int) -> None:
         super().__init__()
@@ -101,11 +101,11 @@ class Level(nn.Module):
         self.pool = POOLS[config.pooling](config)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """x [M, m], the rows one after the other, lengths [N] (host) -> [N, 2n]; zeros for a row without anything."""
+        """x [M, m], the rows one after the other, lengths [N] (host) -> [N, 2n]; zeros for an empty row."""
         states = run_rows(self.gru, x, lengths)  # [M, 2n]
         starts = lengths.cumsum(0) - lengths  # [N]
         chosen, seen = [], []
-        for rows in groups(lengths):  # R rows of similar length
+        for rows in groups(lengths):  # R rows of similar length: one attention call
             places = torch.arange(int(lengths[rows].max()))  # [S]
             mask = places < lengths[rows, None]  # [R, S]
             index = torch.where(mask, starts[rows, None] + places, 0).to(x.device)  # [R, S]
@@ -115,47 +115,8 @@ class Level(nn.Module):
         return pooled.index_copy(0, torch.cat(chosen).to(x.device), torch.cat(seen)) if chosen else pooled
 
 
-def run_rows(gru: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
-    """Run a GRU over every row, x [M, m], lengths [N] (host) -> states [M, directions * n], without padding."""
-    if not len(x):
-        return x.new_zeros(0, gru.hidden_size * (2 if gru.bidirectional else 1))
-    rows = torch.repeat_interleave(torch.arange(len(lengths)), lengths)  # [M]
-    places = torch.arange(len(x)) - (lengths.cumsum(0) - lengths)[rows]  # [M], counted in the row
-    rank = lengths.argsort(descending=True, stable=True).argsort()  # [N]: a packed batch has the longest row first
-    order = (places * len(lengths) + rank[rows]).argsort().to(x.device)  # [M]: all first words, all second ones, ...
-    states, _ = by_library(gru, PackedSequence(x[order], torch.bincount(places)))
-    return torch.zeros_like(states.data).index_copy(0, order, states.data)
-
-
-def groups(lengths: Tensor) -> list[Tensor]:
-    """Which rows share an attention call: [N] -> row numbers, the shorter rows first, those without anything nowhere.
-
-    Rows of one group differ in length by less than a factor of two, so padding never doubles the work; and a group
-    holds at most ROOM places, so that a document of any size is read in calls of bounded size.
-    """
-    found = []
-    for power in range(int(lengths.max()).bit_length() if len(lengths) else 0):
-        rows = ((lengths >= 1 << power) & (lengths < 2 << power)).nonzero().squeeze(1)
-        found += list(rows.split(max(1, ROOM >> (power + 1)))) if len(rows) else []
-    return found
-
-
-def check_documents(words: Tensor, lengths: Tensor, counts: Tensor) -> None:
-    """Refuse words, lengths and counts that do not belong together."""
-    if any(part.dim() != 1 or part.is_floating_point() for part in (words, lengths, counts)):
-        raise ShapeError(
-            f"Documents are word ids [M], sentence lengths [N] and sentence counts [B], whole numbers; got "
-            f"{list(words.shape)}, {list(lengths.shape)} and {list(counts.shape)}. Put all words one after the other."
-        )
-    if int(lengths.sum()) != len(words) or int(counts.sum()) != len(lengths):
-        raise ShapeError(
-            f"The sentences hold {int(lengths.sum())} words and the documents {int(counts.sum())} sentences; "
-            f"got {len(words)} words and {len(lengths)} sentences. Lengths and counts must add up."
-        )
-
-
 class ContextVector(nn.Module):
-    """Attention whose query is a learned vector u: scores u_t^T u with u_t = tanh(W h_t + b)."""
+    """sum_t alpha_t h_t: attention whose query is a learned vector u (u_w and u_s in the paper)."""
 
     def __init__(self, config: DocumentConfig) -> None:
         super().__init__()
@@ -171,7 +132,7 @@ class ContextVector(nn.Module):
 
 
 class TanhDot(nn.Module):
-    """q . tanh(W h + b): the dot product after one layer on the keys."""
+    """u^T u_t with u_t = tanh(W h_t + b): a dot product after one layer on the keys."""
 
     def __init__(self, key_width: int, width: int) -> None:
         super().__init__()
@@ -210,6 +171,49 @@ POOLS: dict[str, Callable[[DocumentConfig], nn.Module]] = {
     "maximum": lambda config: Maximum(),
 }
 
+
+# --- rows of any length without padding
+
+
+def run_rows(gru: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:
+    """Run a GRU over every row, x [M, m], lengths [N] (host) -> states [M, directions * n], without padding."""
+    if not len(x):
+        return x.new_zeros(0, gru.hidden_size * (2 if gru.bidirectional else 1))
+    rows = torch.repeat_interleave(torch.arange(len(lengths)), lengths)  # [M]
+    places = torch.arange(len(x)) - (lengths.cumsum(0) - lengths)[rows]  # [M], counted in the row
+    rank = lengths.argsort(descending=True, stable=True).argsort()  # [N]: a packed batch has the longest row first
+    order = (places * len(lengths) + rank[rows]).argsort().to(x.device)  # [M]: all first words, all second ones, ...
+    states, _ = by_library(gru, PackedSequence(x[order], torch.bincount(places)))
+    return torch.zeros_like(states.data).index_copy(0, order, states.data)
+
+
+def groups(lengths: Tensor) -> list[Tensor]:
+    """Which rows share an attention call: [N] -> row numbers, the shorter rows first, without empty rows.
+
+    Rows of one group differ in length by less than a factor of two, so padding never doubles the work; and a group
+    holds at most ROOM places, so that a document of any size is read in calls of bounded size.
+    """
+    found = []
+    for power in range(int(lengths.max()).bit_length() if len(lengths) else 0):
+        rows = ((lengths >= 1 << power) & (lengths < 2 << power)).nonzero().squeeze(1)
+        found += list(rows.split(max(1, ROOM >> (power + 1)))) if len(rows) else []
+    return found
+
+
+def check_documents(words: Tensor, lengths: Tensor, counts: Tensor) -> None:
+    """Refuse words, lengths and counts that do not belong together."""
+    if any(part.dim() != 1 or part.is_floating_point() for part in (words, lengths, counts)):
+        raise ShapeError(
+            f"Documents are word ids [M], sentence lengths [N] and sentence counts [B], whole numbers; got "
+            f"{list(words.shape)}, {list(lengths.shape)} and {list(counts.shape)}. Put all words one after the other."
+        )
+    if int(lengths.sum()) != len(words) or int(counts.sum()) != len(lengths):
+        raise ShapeError(
+            f"The sentences hold {int(lengths.sum())} words and the documents {int(counts.sum())} sentences; "
+            f"got {len(words)} words and {len(lengths)} sentences. Lengths and counts must add up."
+        )
+
+
 PRESETS = {
     "paper": DocumentConfig(),
     "small": DocumentConfig(dropout=0.3),
@@ -218,9 +222,9 @@ PRESETS = {
 VARIANTS = {pooling: replace(PRESETS["tiny"], pooling=pooling) for pooling in POOLS if pooling != "attention"} | {
     "additive-sparsemax": replace(PRESETS["tiny"], score="additive", normaliser="sparsemax")
 }
-ANSWERS = {"normalise": "sentences", "best_by": "accuracy", "clip": 5.0}  # a document has one answer, however long
+SHARED = {"normalise": "sentences", "best_by": "accuracy", "clip": 5.0}  # the loss counts documents, not words
 RECIPES: dict[str, dict[str, object]] = {
-    "paper": {**ANSWERS, "optimiser": "sgd", "momentum": 0.9, "rate": 0.1, "batch_tokens": 16_384},
-    "small": {**ANSWERS, "rate": 0.001, "batch_tokens": 16_384, "patience": 4},
-    "tiny": {**ANSWERS, "rate": 0.003, "batch_tokens": 4_096, "epochs": 10},
+    "paper": {**SHARED, "optimiser": "sgd", "momentum": 0.9, "rate": 0.1, "batch_tokens": 16_384},
+    "small": {**SHARED, "rate": 0.001, "batch_tokens": 16_384, "patience": 4},
+    "tiny": {**SHARED, "rate": 0.003, "batch_tokens": 4_096, "epochs": 10},
 }

@@ -1,11 +1,22 @@
 """The encoder-decoders before attention: everything the decoder knows of the source is one vector of fixed size.
 
-Cho et al., "Learning phrase representations using RNN encoder-decoder" (EMNLP 2014): the GRU, and a summary that
-enters every step of the decoder. Sutskever, Vinyals and Le, "Sequence to sequence learning with neural networks"
-(NIPS 2014): stacked LSTMs, the source read backwards, and the summary used only once, as the decoder's first state.
+Cho et al., "Learning phrase representations using RNN encoder-decoder" (EMNLP 2014): the GRU, and a summary c that
+enters every step of the decoder.
+
+    h_t = z * h_{t-1} + (1 - z) * h~_t;  h~_t = tanh(W e(x_t) + U (r * h_{t-1}))              encoder     (eq. 7-8)
+    c = tanh(V h_S);  h'_0 = tanh(V' c)                                                       decoder     (appendix A.1)
+    h'_t = z' * h'_{t-1} + (1 - z') * h~'_t;  h~'_t = tanh(W' e(y_{t-1}) + r' * (U' h'_{t-1} + C c))
+    p(y_t) = softmax(G_l G_r maxout(O_h h'_t + O_y e(y_{t-1}) + O_c c))
+
+Sutskever, Vinyals and Le, "Sequence to sequence learning with neural networks" (NIPS 2014): stacked LSTMs, the source
+read backwards, and the summary v used only once, as the decoder's first state.
+
+    v = (h^1_S, c^1_S, ..., h^L_S, c^L_S)                  the last states of all L layers of the encoder
+    h^L_t = top state of LSTM(E y_{t-1}), which starts from v;  p(y_t) = softmax(W h^L_t)
 
 They are the models that attention was invented to improve. Their memory has one slot, so the attention weight is always
-exactly one: a trace shows the one vector, at every step (Cho) or at the start (Sutskever).
+exactly one: a trace shows the one vector, at every step (Cho) or at the start (Sutskever). RNNencdec is the baseline of
+Bahdanau et al. 2015: their decoder with c_i fixed to the last encoder state.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +35,7 @@ from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GateInputs, GRUEncoder, LSTMState, StackedLSTM, reverse_words
 from regard.models.bahdanau import RECIPES, Bahdanau, Decoder, Sizes, initialise, maxout, rnnsearch_config
-from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, check_batch
 from regard.symbols import START
 
 
@@ -47,10 +58,10 @@ class ChoState(NamedTuple):
 
 
 class Cho(EncoderDecoder):
-    """h'_t = GRU(h'_{t-1}, y_{t-1}, c) with c = tanh(V h_S) at every step (appendix A.1)."""
+    """A GRU reads the source, another one writes with the same c at every step."""
 
     recurrence = "gru"  # for `regard.explain`
-    looking = Looking(query="previous", shift=0, cross=("attention",))
+    looking = Looking(query="previous", cross=("attention",))
 
     def __init__(self, config: ChoConfig) -> None:
         super().__init__()
@@ -61,10 +72,10 @@ class Cho(EncoderDecoder):
         self.V = nn.Linear(n, n)  # the summary c = tanh(V h_S)
         self.initial = nn.Linear(n, n)  # h'_0 = tanh(V' c)
         self.attention = Attention(uniform)  # reads only the shape of its query
-        self.embed_target = nn.Embedding(config.target_vocabulary, m, padding_idx=START)
-        self.W = GateInputs(m, n)
-        self.C = nn.Linear(n, 3 * n, bias=False)
-        self.U = nn.Linear(n, 3 * n, bias=False)
+        self.embed_target = nn.Embedding(config.target_vocabulary, m, padding_idx=START)  # y_0 is the zero vector
+        self.W = GateInputs(m, n)  # W' of the reset gate, the update gate and the candidate
+        self.C = nn.Linear(n, 3 * n, bias=False)  # the same of C
+        self.U = nn.Linear(n, 3 * n, bias=False)  # the same of U'
         self.O_h = nn.Linear(n, 2 * config.readout)
         self.O_y = nn.Linear(m, 2 * config.readout, bias=False)
         self.O_c = nn.Linear(n, 2 * config.readout, bias=False)
@@ -90,7 +101,7 @@ class Cho(EncoderDecoder):
         context = self.attention(embedded, state.memory).context  # [B, T, n]: the same c at every step
 
         def step(inputs: tuple[Tensor, Tensor], hidden: Tensor) -> tuple[Tensor, Tensor]:
-            """h~ = tanh(W e(y) + r * (U h + C c)): the reset gate acts on U h + C c together (appendix A.1)."""
+            """h'_t = GRU(h'_{t-1}, y_{t-1}, c); the reset gate acts on U' h' + C c together."""
             input_gates, summary = inputs  # W e(y) and C c, [B, 3n]
             hidden = gru_reset_after(input_gates, self.U(hidden) + summary, hidden, keep)
             return hidden, hidden
@@ -113,7 +124,7 @@ class RNNencdec(Bahdanau):
 
     def __init__(self, config: RNNencdecConfig) -> None:
         rnnsearch = rnnsearch_config(config)
-        super().__init__(rnnsearch, Decoder(rnnsearch, memory_width=config.width, score=uniform), directions=1)
+        super().__init__(rnnsearch, Decoder(rnnsearch, config.width, Attention(uniform)), directions=1)
         self.config = config
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
@@ -133,7 +144,7 @@ class SutskeverConfig:
     layers: int = setting(4, "number of LSTM layers in the encoder and in the decoder")
     reverse: bool = setting(True, "read the source words backwards")
     bias: bool = setting(True, "use biases in the LSTM")
-    dropout: float = setting(0.0, "dropout on the input of each layer; the paper has none")
+    dropout: float = setting(0.0, "dropout on the input of each layer and of the output layer; the paper has none")
     spread: float = setting(0.08, "initial weights are uniform in [-spread, spread]")
 
 
@@ -142,12 +153,12 @@ class SutskeverState(NamedTuple):
 
 
 class Sutskever(EncoderDecoder):
-    """v = the states of all layers after the source; the decoder starts from v and sees no more of the source.
+    """One LSTM reads the source into v, another starts from v and sees no more of the source.
 
     The paper's first decoder input is the END of the source; here START takes its place, with its own vector.
     """
 
-    looking = Looking(query="current", shift=0, cross=("attention",))
+    looking = Looking(query="current", cross=("attention",))
 
     def __init__(self, config: SutskeverConfig) -> None:
         super().__init__()
@@ -181,11 +192,10 @@ class Sutskever(EncoderDecoder):
         top, lstm = self.decoder.step(self.decoder.project(self.embed_target(token)), state.lstm)  # [B, n]
         return self.output(self.dropout(top)), SutskeverState(lstm)
 
-    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Top states [B, T, n], all steps in one call of the LSTM."""
-        check_target(target, source)
-        state = self.start(self.encode(source, lengths))
-        return self.dropout(self.decoder(self.embed_target(shift_right(target)), state.lstm)[0])
+    def decode(self, words: Tensor, state: SutskeverState) -> tuple[Tensor, SutskeverState]:
+        """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns top states [B, T, n]."""
+        top, lstm = self.decoder(self.embed_target(words), state.lstm)
+        return self.dropout(top), SutskeverState(lstm)
 
 
 CHO_PRESETS = {

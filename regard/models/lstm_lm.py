@@ -30,7 +30,7 @@ class LSTMLanguageConfig:
 class LSTMLanguageModel(TextModel):
     """Stacked LSTMs that write a text word by word."""
 
-    looking = Looking(query="current", shift=0, cross=())
+    looking = Looking(query="current")
 
     def __init__(self, config: LSTMLanguageConfig) -> None:
         super().__init__()

@@ -4,14 +4,15 @@ What was new: a simpler path (attend *after* the step, with the state that has r
 attention to a window of the source, and input feeding, which gives the next step the last attentional vector.
 
     h_t = LSTM(E y_{t-1} ; h~_{t-1})                       four layers; input feeding adds h~_{t-1}   (section 3.3)
-    a_t(s) = align(h_t, h_s)                               dot, general, concat or location           (eq. 7-8)
-    c_t = sum_s a_t(s) h_s                                 h_s: the top states of the encoder
-    h~_t = tanh(W_c [c_t ; h_t]);  p(y_t) = softmax(W_s h~_t)                                          (eq. 5-6)
+    a_t(s) = softmax_s(score(h_t, h_s))                    h_s: the top states of the encoder         (eq. 7-8)
+    score = h_t^T h_s (dot), h_t^T W_a h_s (general), v_a^T tanh(W_a [h_t ; h_s]) (concat), (W_a h_t)_s (location)
+    c_t = sum_s a_t(s) h_s
+    h~_t = tanh(W_c [c_t ; h_t]);  p(y_t) = softmax(W_s h~_t)                                         (eq. 5-6)
     local-m: softmax over |s - t| <= D
     local-p: p_t = S sigmoid(v_p^T tanh(W_p h_t)), softmax over |s - p_t| <= D, times a Gaussian      (eq. 9-10)
 
-The END of the source is neither read nor attended to, as in the released code. In whatever order the encoder reads, its
-states are kept in the order of the source, so windows and pictures are in that order too. Positions count from 0; the
+The END of the source is neither read nor attended to, as in the released code. Also where the encoder reads backwards,
+its states are kept in the order of the source, and windows and pictures are in that order. Positions count from 0; the
 released centre, sigmoid(.) (srcLen - 1) + 1 counted from 1 with END in srcLen, is S sigmoid(.) here as well.
 """
 
@@ -34,7 +35,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
-from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
+from regard.models.contract import EncoderDecoder, Looking, check_batch
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class LuongConfig:
     released: bool = setting(
         False, "local attention as in the released code: window around floor(p), local-m stays on the words"
     )
-    dropout: float = setting(0.2, "dropout on the input of each layer")
+    dropout: float = setting(0.2, "dropout on the input of each layer and of the output layer")
     spread: float = setting(0.1, "initial weights are uniform in [-spread, spread]")
 
 
@@ -73,7 +74,7 @@ class Luong(EncoderDecoder):
 
     # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Trained models align either
     # way (docs/results.md has both error rates): a row is shown at the word written; `regard align --choose` measures.
-    looking = Looking(query="current", shift=0, cross=("attention",))
+    looking = Looking(query="current", cross=("attention",))
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__()
@@ -119,21 +120,20 @@ class Luong(EncoderDecoder):
 
     def step(self, token: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
         """token [B] -> logits [B, V]."""
-        fed, state = self.recurrent_step(self.decoder.project(self.embed_target(token)), state)
-        return self.output(self.dropout(fed)), state
+        attentional, state = self.recurrent_step(self.decoder.project(self.embed_target(token)), state)
+        return self.output(self.dropout(attentional)), state
 
-    def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """h~ [B, T, n], each step reading the true word before it. Without input feeding there is no loop."""
-        check_target(target, source)
-        words = self.embed_target(shift_right(target))  # [B, T, n]
-        state = self.start(self.encode(source, lengths))
+    def decode(self, words: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
+        """words [B, T]: the decoder's inputs y_0 ... y_{T-1}. Returns h~ [B, T, n]; no loop without input feeding."""
+        embedded, T = self.embed_target(words), words.shape[1]  # [B, T, n]
         if self.feed is not None:
-            attentional, _ = recur(self.recurrent_step, self.decoder.project(words), state)  # [B, T, n]
+            attentional, state = recur(self.recurrent_step, self.decoder.project(embedded), state)  # [B, T, n]
         else:
-            hidden, _ = self.decoder(words, state.lstm)  # [B, T, n]
-            steps = torch.arange(target.shape[1], device=target.device).expand_as(target)  # [B, T]
+            hidden, lstm = self.decoder(embedded, state.lstm)  # [B, T, n]
+            steps = state.position[:, None] + torch.arange(T, device=words.device)  # [B, T]
             attentional = self.attentional_vector(hidden, state.memory, steps)
-        return self.dropout(attentional)
+            state = LuongState(state.memory, lstm, attentional[:, -1], state.position + T)
+        return self.dropout(attentional), state
 
     def recurrent_step(self, input_gates: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:
         """h_t = LSTM(y_{t-1}, h~_{t-1});  h~_t = tanh(W_c [c_t ; h_t]), with y_{t-1} in input_gates [B, 4n]."""
@@ -145,12 +145,9 @@ class Luong(EncoderDecoder):
 
     def attentional_vector(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
         """h~ = tanh(W_c [c ; h]) for hidden [B, T, n] at the given steps [B, T]: [B, T, n]."""
-        context = self.attention(hidden, memory, self.centre(hidden, memory, steps)).context  # [B, T, n]
+        centre = self.centre(hidden, memory, steps) if self.centre else None  # [B, T]
+        context = self.attention(hidden, memory, centre).context  # [B, T, n]
         return torch.tanh(self.W_c(torch.cat([context, hidden.to(context.dtype)], dim=-1)))
-
-
-def everywhere(hidden: Tensor, memory: Memory, steps: Tensor) -> None:
-    """Global attention has no centre."""
 
 
 def same_step(hidden: Tensor, memory: Memory, steps: Tensor, released: bool) -> Tensor:
@@ -163,8 +160,8 @@ class Predicted(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.W = nn.Linear(width, width, bias=False)
-        self.v = nn.Linear(width, 1, bias=False)
+        self.W = nn.Linear(width, width, bias=False)  # W_p
+        self.v = nn.Linear(width, 1, bias=False)  # v_p
 
     def forward(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
         share = torch.sigmoid(self.v(torch.tanh(self.W(hidden)))).squeeze(-1)  # [B, T]
@@ -185,8 +182,8 @@ WINDOWS: dict[str, Callable[[LuongConfig], Any]] = {
     "local-p": lambda config: GaussianWindow(config.half_width, config.released),
 }
 # Where a window is: (hidden, memory, steps) -> its centre [B, T].
-CENTRES: dict[str, Callable[[LuongConfig], Callable[[Tensor, Memory, Tensor], Tensor | None]]] = {
-    "global": lambda config: everywhere,
+CENTRES: dict[str, Callable[[LuongConfig], Callable[[Tensor, Memory, Tensor], Tensor] | None]] = {
+    "global": lambda config: None,
     "local-m": lambda config: partial(same_step, released=config.released),
     "local-p": lambda config: Predicted(config.width),
 }

@@ -23,8 +23,9 @@ from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.normalise import ForwardOnly
 from regard.core.scores import NormedAdditive
+from regard.layers.attention import Attention
 from regard.models import bahdanau
-from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, Sizes, rnnsearch_config
+from regard.models.bahdanau import Bahdanau, Decoder, Sizes, rnnsearch_config
 
 
 @dataclass(frozen=True)
@@ -47,21 +48,16 @@ class Monotonic(Bahdanau):
     """RNNsearch whose attention moves forward only."""
 
     def __init__(self, config: MonotonicConfig) -> None:
-        rnnsearch = rnnsearch_config(config)
-        super().__init__(rnnsearch, MonotonicDecoder(rnnsearch, ForwardOnly(config.noise, config.test == "hard")))
+        rnnsearch, n = rnnsearch_config(config), config.width
+        score = NormedAdditive(n, 2 * n, config.attention)
+        attention = Attention(score, ForwardOnly(config.noise, config.test == "hard"))
+        super().__init__(rnnsearch, MonotonicDecoder(rnnsearch, 2 * n, attention))
         self.config = config
-        score = self.decoder.attention.score
-        assert isinstance(score, NormedAdditive)
         score.reset(config.offset)  # again: RNNsearch has drawn or zeroed all of its parameters
 
 
 class MonotonicDecoder(Decoder):
     """Bahdanau's decoder of the main text, which remembers where it stopped."""
-
-    def __init__(self, config: BahdanauConfig, normalise: ForwardOnly) -> None:
-        score = NormedAdditive(config.width, 2 * config.width, config.attention)
-        super().__init__(config, memory_width=2 * config.width, score=score)
-        self.attention.normalise = normalise
 
     def start(self, memory: Memory) -> MonotonicState:
         hidden = super().start(memory).hidden
@@ -70,7 +66,7 @@ class MonotonicDecoder(Decoder):
 
     def step(self, input_gates: Tensor, state: MonotonicState) -> tuple[tuple[Tensor, Tensor], MonotonicState]:
         """c_i = att(s_{i-1}, alpha_{i-1});  s_i = GRU(s_{i-1}, y_{i-1}, c_i)."""
-        look = self.attention(state.hidden[:, None], state.memory, previous=state.previous)  # never fused: has weights
+        look = self.attention(state.hidden[:, None], state.memory, previous=state.previous)  # not fused: has weights
         context = look.context.squeeze(1)  # [B, 2n]
         hidden = self.gru(input_gates + self.C(context), state.hidden)
         return (hidden, context), MonotonicState(state.memory, hidden, look.weights.to(state.previous.dtype))

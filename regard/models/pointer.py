@@ -83,7 +83,7 @@ class PointerState(NamedTuple):
 class Pointer(EncoderDecoder):
     """An LSTM encoder-decoder that writes words or copies them."""
 
-    looking = Looking(query="current", shift=0, cross=("attention",))
+    looking = Looking(query="current", cross=("attention",))
 
     def __init__(self, config: PointerConfig) -> None:
         super().__init__()
@@ -112,11 +112,10 @@ class Pointer(EncoderDecoder):
         self.V_prime = nn.Linear(n, config.shortlist or config.target_vocabulary)
         self.output = nn.Identity()  # what `decode` returns are log-probabilities, which are logits too
         self.dropout = Dropout(config.dropout)
+        # The released code draws its LSTMs so and adds 1 to their forget gates; its embeddings and output layer begin
+        # with N(0, 0.0001^2).
         for weights in self.parameters():
-            if weights.dim() > 1:
-                nn.init.uniform_(weights, -config.spread, config.spread)
-            else:
-                nn.init.zeros_(weights)
+            nn.init.uniform_(weights, -config.spread, config.spread) if weights.dim() > 1 else nn.init.zeros_(weights)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Read source [B, S] in both directions: states [B, S, 2n]."""
@@ -161,7 +160,7 @@ class Pointer(EncoderDecoder):
         hidden, lstm = self.lstm.step(self.lstm.project(x), state.lstm)  # [B, n]
         (cell,) = lstm.cell
         query = torch.cat([cell, hidden], dim=-1)[:, None]  # [B, 1, 2n]
-        look = self.attention(query, state.memory, extra=state.coverage)  # never fused: has weights
+        look = self.attention(query, state.memory, extra=state.coverage)  # not fused: has weights
         context = look.context.squeeze(1).to(state.context.dtype)  # [B, 2n]
         coverage = state.coverage + look.weights.mT.to(state.coverage.dtype)  # [B, S, 1]
         seen = x, hidden, cell, context, look.weights.squeeze(1)

@@ -26,6 +26,7 @@ Marian's, whose models can be imported. Later papers replaced single parts, and 
 """
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -43,7 +44,7 @@ from regard.errors import ConfigError
 from regard.kernels.choose import known_full
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
-from regard.layers.past import Carry, Past
+from regard.layers.past import NOTHING, Carry, Past
 from regard.layers.transformer import (
     JOINS,
     NORMS,
@@ -72,7 +73,7 @@ class TransformerConfig:
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
     dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings")
-    norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
+    norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", tuple(JOINS))
     gain: float = setting(
         1.0,
         "scale of the initial values, attention outputs and feed-forward nets; a post-norm stack starts sooner at 0.5",
@@ -80,7 +81,7 @@ class TransformerConfig:
     positions: str = setting(
         "sinusoid",
         "position encoding; rotary: Su et al. 2021, relative: Shaw et al. 2018, alibi: Press et al. 2022",
-        ("sinusoid", "learned", "rotary", "relative", "alibi"),
+        tuple(PLACES),
     )
     longest: int = setting(1024, "number of learned positions")
     clip: int = setting(16, "maximum distance of relative positions (k)")
@@ -121,7 +122,7 @@ class Transformer(EncoderDecoder):
         self.config = config
         depth = config.decoder_layers or config.layers
         cross = tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth))
-        self.looking = Looking("current", 0, cross, config.key_heads)
+        self.looking = Looking("current", cross, key_heads=config.key_heads)
         self.embed = nn.Embedding(config.source_vocabulary, config.width)
         self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
         self.place = PLACES[config.positions](config)
@@ -162,25 +163,20 @@ class Transformer(EncoderDecoder):
 
     def start(self, memory: Memory) -> TransformerState:
         """Nothing written yet. The keys and values of the source are computed once."""
-        seen = tuple(self.remember(layer, memory) for layer in self.decoder)
+        seen = tuple(self.remember(memory))
         past = tuple(layer.self_attention.start(one) for layer, one in zip(self.decoder, seen, strict=True))  # type: ignore[operator, union-attr]
         return TransformerState(seen, past, torch.zeros(len(memory.keys), dtype=torch.long, device=memory.keys.device))
 
     def step(self, token: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """token [B] -> logits [B, V]."""
-        x, places = self.embed_tokens(self.embed_target, token[:, None], state.position[:1])  # [B, 1, D]
-        pasts = []
-        for layer, seen, past in zip(self.decoder, state.memory, state.past, strict=True):
-            x, past = layer(x, past, source=seen, places=places)
-            pasts.append(past)
-        logits = self.output(self.decoder_norm(x[:, 0]))
-        return logits, TransformerState(state.memory, tuple(pasts), state.position + 1)
+        x, past = self.run_decoder(token[:, None], state.position[:1], state.memory, state.past)  # [B, 1, D]
+        return self.output(x[:, 0]), TransformerState(state.memory, past, state.position + 1)
 
     def hidden(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """What the output layer reads for target [B, T]: [B, T, D], all steps at once under the causal mask."""
         check_target(target, source)
-        memory = self.encode(source, lengths)
-        return self.run_decoder(shift_right(target), torch.arange(target.shape[1], device=target.device), memory)
+        seen = self.remember(self.encode(source, lengths))
+        return self.run_decoder(shift_right(target), torch.arange(target.shape[1], device=target.device), seen)[0]
 
     # --- the two stacks
 
@@ -198,25 +194,31 @@ class Transformer(EncoderDecoder):
         self,
         words: Tensor,
         positions: Tensor,
-        memory: Memory,
+        memory: Iterable[Memory],
+        past: tuple[Past | Carry, ...] = (),
         blocks: Blocks | None = None,
         source_blocks: Blocks | None = None,
-    ) -> Tensor:
-        """The decoder: words [B, T], each the one before what is predicted, at positions [T] -> [B, T, D]."""
+    ) -> tuple[Tensor, tuple[Past | Carry, ...]]:
+        """The decoder: words [B, T], each the one before what is predicted, at positions [T] -> [B, T, D].
+
+        memory and past are those of each layer; the second result is the past with the words in it.
+        """
         x, places = self.embed_tokens(self.embed_target, words, positions)  # [B, T, D]
-        places = places._replace(blocks=blocks, source_blocks=source_blocks)
-        for layer in self.decoder:
-            x, _ = layer(x, source=self.remember(layer, memory), places=places)
-        return self.decoder_norm(x)
+        places, after = places._replace(blocks=blocks, source_blocks=source_blocks), []
+        for layer, seen, before in zip(self.decoder, memory, past or [NOTHING] * len(self.decoder), strict=True):
+            x, written = layer(x, before, source=seen, places=places)
+            after.append(written)
+        return self.decoder_norm(x), tuple(after)
 
     def embed_tokens(self, embed: nn.Module, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Places]:
         """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D], and what the layers need."""
         x, places = self.place(embed(tokens) * math.sqrt(self.config.width), positions)
         return self.dropout(x), places
 
-    def remember(self, layer: nn.Module, memory: Memory) -> Memory:
-        """What a decoder layer attends to in the source."""
-        return layer.cross_attention.remember(memory.values, heads_mask(memory.mask))  # type: ignore[operator, union-attr]
+    def remember(self, memory: Memory) -> Iterator[Memory]:
+        """What each decoder layer attends to in the source: its keys and values [B, key_heads, S, D/H]."""
+        for layer in self.decoder:
+            yield layer.cross_attention.remember(memory.values, heads_mask(memory.mask))  # type: ignore[operator, union-attr]
 
     @property
     def longest(self) -> int | None:
@@ -240,8 +242,9 @@ class Transformer(EncoderDecoder):
         once (see `Blocks`).
         """
         memory = self.run_encoder(source, word_numbers(slots, source.shape[1]), None, Blocks(slots, slots))
-        numbers = word_numbers(queries, words.shape[1])  # [M]
-        return self.run_decoder(words, numbers, memory, Blocks(queries, queries), Blocks(queries, slots))
+        numbers, seen = word_numbers(queries, words.shape[1]), self.remember(memory)  # [M]
+        inside, across = Blocks(queries, queries), Blocks(queries, slots)
+        return self.run_decoder(words, numbers, seen, blocks=inside, source_blocks=across)[0]
 
 
 def check(config: TransformerConfig) -> None:

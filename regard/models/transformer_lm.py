@@ -21,7 +21,7 @@ from regard.core.positions import sinusoid
 from regard.core.scores import COMPARISONS
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
-from regard.layers.past import Past
+from regard.layers.past import NOTHING, Past
 from regard.layers.transformer import JOINS, FeedForward, Heads, SelfAttention, TransformerLayer, last_norm
 from regard.models import transformer
 from regard.models.contract import Looking, TextModel, check_bound, check_target, shift_right
@@ -40,7 +40,7 @@ class TransformerLanguageConfig:
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
     dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings")
-    norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", ("post", "pre"))
+    norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", tuple(JOINS))
     tied: bool = setting(True, "share the matrix of input and output")
     window: int = setting(0, "with data.streams, number of words before a row that are read again as its context")
 
@@ -53,7 +53,7 @@ class TransformerLanguageState(NamedTuple):
 class TransformerLanguageModel(TextModel):
     """A stack of causal layers that writes a text word by word."""
 
-    looking = Looking(query="current", shift=0, cross=())
+    looking = Looking(query="current")
 
     def __init__(self, config: TransformerLanguageConfig) -> None:
         super().__init__()
@@ -91,17 +91,13 @@ class TransformerLanguageModel(TextModel):
 
     def decode(self, words: Tensor, state: TransformerLanguageState) -> tuple[Tensor, TransformerLanguageState]:
         """words [B, T] after those in the past -> what the output layer reads, [B, T, D], and the past with them."""
-        x = self.embed_tokens(words, state.position[:1] + torch.arange(words.shape[1], device=words.device))
-        pasts = []
-        for layer, past in zip(self.layers, state.past, strict=True):
-            x, past = layer(x, past)
-            pasts.append(past)
-        return self.norm(x), TransformerLanguageState(tuple(pasts), state.position + words.shape[1])
+        units, past = self.run_layers(words, state.position[:1], state.past)
+        return units, TransformerLanguageState(past, state.position + words.shape[1])
 
     def hidden(self, target: Tensor) -> Tensor:
         """What the output layer reads for target [B, T]: [B, T, D], all steps at once under the causal mask."""
         check_target(target)
-        return self.attend_all(shift_right(target), self.config.window)
+        return self.run_layers(shift_right(target), self.config.window)[0]
 
     def stream(self, rows: int) -> Tensor:
         """No words yet: padding [B, window]."""
@@ -111,20 +107,20 @@ class TransformerLanguageModel(TextModel):
     def read(self, words: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """The last words [B, window] are read again before words [B, T], since a position counts from there."""
         words = torch.cat([state, words], dim=1)  # [B, window + T]
-        units = self.attend_all(words, 0, (words != PAD)[:, None, None])
+        units, _ = self.run_layers(words, 0, mask=(words != PAD)[:, None, None])
         return units[:, state.shape[1] :], words[:, -state.shape[1] :]
 
-    def attend_all(self, words: Tensor, first: int, mask: Tensor | None = None) -> Tensor:
-        """words [B, T] from position `first` on, mask [B, 1, 1, T] -> [B, T, D]."""
-        x = self.embed_tokens(words, first + torch.arange(words.shape[1], device=words.device))  # [B, T, D]
-        for layer in self.layers:
-            x, _ = layer(x, mask=mask)
-        return self.norm(x)
-
-    def embed_tokens(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """dropout(sqrt(D) E[token] + PE): tokens [B, T] at positions [T] -> [B, T, D]."""
-        x = self.embed(tokens) * math.sqrt(self.config.width)
-        return self.dropout(x + sinusoid(positions, self.config.width).to(x.dtype))
+    def run_layers(
+        self, words: Tensor, first: Tensor | int, past: tuple[Past, ...] = (), mask: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Past, ...]]:
+        """words [B, T] from position `first` on, mask [B, 1, 1, T] -> [B, T, D], and each layer's past with them."""
+        positions = first + torch.arange(words.shape[1], device=words.device)  # [T]
+        x = self.embed(words) * math.sqrt(self.config.width)  # [B, T, D]
+        x, after = self.dropout(x + sinusoid(positions, self.config.width).to(x.dtype)), []
+        for layer, before in zip(self.layers, past or [NOTHING] * len(self.layers), strict=True):
+            x, written = layer(x, before, mask=mask)
+            after.append(written)
+        return self.norm(x), tuple(after)
 
 
 PRESETS = {
