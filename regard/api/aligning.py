@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.api.links import Heads, is_fixed
+from regard.api.links import CHOICE, Heads, is_fixed
 from regard.api.loading import build_outline, read_experiment
 from regard.api.translator import Translator
 from regard.data.files import Progress, reporting
 from regard.data.pharaoh import Alignment, Gold
 from regard.errors import DataError, RunError, check_known, counted
 from regard.evaluate import alignment
-from regard.look.table import arrange, leading_modules
+from regard.look.table import leading_modules
 from regard.look.trace import Trace
 from regard.training.known import shipped_name
 
@@ -31,7 +31,7 @@ METHODS: dict[str, Callable[[float], Links]] = {
 
 def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
     """[target words, source words]: pieces merged, special tokens left out, words split at white space."""
-    table = arrange(trace, layer=heads.layer, head=heads.head, shift=heads.shift, punctuation=False)
+    table = heads.table(trace, punctuation=False)
     sizes = len(trace.target.text.split()), len(trace.source.text.split())
     sides = (trace.target, table.rows, sizes[0]), (trace.source, table.columns, sizes[1])
     rows, columns = (  # the word of each label; -1 where it belongs to none
@@ -149,13 +149,11 @@ def traceable(translator: Translator, pairs: Sequence[tuple[str, str]]) -> dict[
     return {place: pair for place, pair in enumerate(pairs) if translator.can_trace(*pair)}
 
 
-def weigh_pairs(
-    translator: Translator, pairs: Sequence[tuple[str, str]], heads: Heads | None = None
-) -> list[NDArray[Any]]:
-    """The weights of each pair; zeros where it cannot be traced. `heads` are by default the choice of the run."""
+def weigh_pairs(translator: Translator, pairs: Sequence[tuple[str, str]], heads: Heads = CHOICE) -> list[NDArray[Any]]:
+    """The weights of each pair; zeros where it cannot be traced. `heads` replace the choice of the run."""
     fit = traceable(translator, pairs)
     seen = translator.trace_pairs([source for source, _ in fit.values()], [target for _, target in fit.values()])
-    found = dict(zip(fit, weigh(seen, heads or translator.heads), strict=True))
+    found = dict(zip(fit, weigh(seen, translator.heads.override(heads)), strict=True))
     return [
         found[place] if place in found else np.zeros((len(target.split()), len(source.split())), np.float32)
         for place, (source, target) in enumerate(pairs)

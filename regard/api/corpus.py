@@ -19,7 +19,7 @@ import torch
 
 from regard.api import aligning
 from regard.api.aligning import ARGMAX, Linking, link, weigh_pairs
-from regard.api.links import FILE, Heads
+from regard.api.links import CHOICE, FILE, Heads
 from regard.api.loading import Run, load
 from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores
@@ -201,18 +201,18 @@ def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:
 
 def align_corpus(
     run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where, back: Path | None = None,
-    how: Linking = ARGMAX, heads: Heads | None = None, progress: Progress | None = None,
+    how: Linking = ARGMAX, heads: Heads = CHOICE, progress: Progress | None = None,
 ) -> CorpusResult:  # fmt: skip
     """Write the word alignments of `pairs` into the folder `out`, a line of links for each (NAME.links).
 
     `pairs` are two files, line for line, or one TSV file. A pair with an empty side, or with a side that is too long to
-    look into, gives an empty line. With `back`, a run of the other direction, both alignments are joined. `heads` are
-    those of `run`, by default its own choice.
+    look into, gives an empty line. With `back`, a run of the other direction, both alignments are joined. `heads`
+    replace the choice of `run`.
     """
     for one in (run, back):
         if one:
             aligning.check_attends(one)
-    task = {"work": "align", "links": [how.method, how.threshold, heads and asdict(heads), how.join],
+    task = {"work": "align", "links": [how.method, how.threshold, asdict(heads), how.join],
             "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
     start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how, heads)
     finish = partial(join, form="text", text=itemgetter("links"), ending=".links")
@@ -264,7 +264,7 @@ def read_reach(path: Path) -> list[Reach]:
     return [ReachSum.of(data).result(name) for name, data in json.loads(path.read_bytes()).items()]
 
 
-def start_aligning(run: Path, back: Path | None, device: str, how: Linking, heads: Heads | None) -> Work:
+def start_aligning(run: Path, back: Path | None, device: str, how: Linking, heads: Heads) -> Work:
     """The work: the links of pairs, each a source and a target separated by a tab."""
     torch.set_num_threads(1)
     ahead = load(run, device, "translate")

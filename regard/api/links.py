@@ -19,7 +19,7 @@ from regard.data.sentences import Span, split_words
 from regard.decode.hypothesis import Weigh
 from regard.errors import RunError
 from regard.look.record import attentions, record
-from regard.look.table import Label, arrange, choose
+from regard.look.table import Label, Table, arrange, choose
 from regard.look.tokens import Side
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
@@ -34,15 +34,28 @@ _READ_TOKENS = 4096  # of one side read together, padding counted
 
 @dataclass(frozen=True)
 class Heads:
-    """Which weights give the alignment: a layer of cross-attention, and one of its heads or their mean.
+    """Which weights give the alignment: a layer of cross-attention, and one of its heads, or their mean (None).
 
-    None is the trace's own choice, the last layer but one. `shift` 1 takes row t + 1 for word t; None is what the
-    model says of itself.
+    Without a layer, this is the last layer but one. `shift` 1 takes row t + 1 for word t; None is the model's own.
     """
 
     layer: int | None = None
     head: int | None = None
     shift: int | None = None
+
+    def override(self, named: "Heads") -> "Heads":
+        """The choice of a run with what a user `named` instead. A shift belongs to its head: another one has the
+        model's own, unless that is named too."""
+        if named.layer is None and named.head is None:
+            return self if named.shift is None else replace(self, shift=named.shift)
+        other = replace(named, layer=self.layer if named.layer is None else named.layer)
+        same = (other.layer, other.head) == (self.layer, self.head)
+        return replace(other, shift=self.shift) if same and other.shift is None else other
+
+    def table(self, trace: Trace, **options: Any) -> Table:
+        """The weights of these heads as a table of words."""
+        head = "mean" if self.head is None else self.head
+        return arrange(trace, layer=self.layer, head=head, shift=self.shift, **options)
 
     def describe(self, model: nn.Module) -> str:
         """In words, for the model they are heads of."""
@@ -51,6 +64,9 @@ class Heads:
         head = "mean of its heads" if self.head is None else f"head {self.head}"
         weights = "the one attention over the source" if alone and self.head is None else f"{layer}, {head}"
         return weights + ("" if self.shift is None else f", shift {self.shift}")
+
+
+CHOICE = Heads()  # nothing named: the choice of the run
 
 
 def is_fixed(model: Any) -> bool:
@@ -135,23 +151,27 @@ def weigher(model: Any, source: Tensor, lengths: Tensor) -> Weigh:
 # --- links
 
 
-def with_shift(trace: Trace, heads: Heads) -> Trace:
-    """The trace with the shift of `heads`, so that drawings of these weights show what they align."""
-    if heads.shift is None or not any(seen.kind == "cross" for seen in trace.attention.values()):
+def mark_aligning(trace: Trace, heads: Heads) -> Trace:
+    """The trace with the choice of its run, so that these weights are drawn by default, and with their own shift."""
+    if heads == Heads() or not _attends(trace):
         return trace
     seen = choose(trace, heads.layer)
     if heads.head is None:
-        seen = replace(seen, shift=heads.shift)
-    elif heads.shift:
-        seen = replace(seen, shifted_heads=(heads.head,))
+        seen = replace(seen, aligning="mean", shift=seen.shift if heads.shift is None else heads.shift)
+    else:
+        seen = replace(seen, aligning=heads.head, shifted_heads=(heads.head,) if heads.shift else ())
     return replace(trace, attention={**trace.attention, seen.name: seen})
+
+
+def _attends(trace: Trace) -> bool:
+    return any(seen.kind == "cross" for seen in trace.attention.values())
 
 
 def link_words(trace: Trace, heads: Heads) -> tuple[Link, ...]:
     """The source word with the largest weight for each target word; nothing for a model without cross-attention."""
-    if not any(seen.kind == "cross" for seen in trace.attention.values()):
+    if not _attends(trace):
         return ()
-    table = arrange(trace, layer=heads.layer, head=heads.head, shift=heads.shift)
+    table = heads.table(trace)
     if not table.columns:
         return ()
     best = np.argmax(table.weights, axis=1)  # [rows]

@@ -223,7 +223,7 @@ class Translator(Trained):
             beam = tracing.beam_of(steps, self.target_vocabulary) if steps else None
             parts = {"changes": made, "notes": notes, "beam": beam, "about": self.about}
             trace = tracing.trace_forward(self.model, inputs, written, sides, self.target_vocabulary, topk, **parts)
-            return links.with_shift(trace, self.heads)
+            return links.mark_aligning(trace, self.heads)
 
     def trace_pairs(
         self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str] | None = None

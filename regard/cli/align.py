@@ -55,9 +55,13 @@ class LinkOptions:
             help="Smallest weight of a link, for --method threshold.",
         ),
     ] = 0.3
-    layer: Annotated[int | None, Option(help="Cross-attention layer, from 0.")] = None
-    head: Annotated[int | None, Option(help="Head, from 0 (default: the mean).")] = None
-    shift: Annotated[int | None, Option(help="1: row t + 1 aligns word t (default: the model's).")] = None
+    layer: Annotated[int | None, Option(help="Cross-attention layer, from 0 (default: the run's choice).")] = None
+    head: Annotated[
+        int | None, Option(help="Head, from 0 (default: the run's choice; with --layer, the mean of all).")
+    ] = None
+    shift: Annotated[
+        int | None, Option(help="1: row t + 1 aligns word t (default: that of the head, if the run chose it; else 0).")
+    ] = None
     back: Annotated[
         Path | None, Option(metavar="RUN", parser=run_folder, is_eager=True, help="Run of the other direction.")
     ] = None
@@ -84,12 +88,11 @@ class LinkOptions:
 
         return Linking(self.method, self.threshold, self.join)
 
-    def heads(self) -> "Heads | None":
-        """The attention that was named, if any."""
+    def heads(self) -> "Heads":
+        """The attention that was named, as far as it was."""
         from regard.api.links import Heads
 
-        named = self.layer, self.head, self.shift
-        return Heads(*named) if named != (None, None, None) else None
+        return Heads(self.layer, self.head, self.shift)
 
     @property
     def described(self) -> str:
@@ -218,13 +221,13 @@ class _Direction:
 
     @classmethod
     def load(
-        cls, run: Path, device: str, sources: list[str], targets: list[str], heads: "Heads | None" = None
+        cls, run: Path, device: str, sources: list[str], targets: list[str], named: "Heads | None" = None
     ) -> "_Direction":
         from regard.api.aligning import check_attends
 
         check_attends(run)
         translator = load(run, device, "translate")
-        return cls(run, translator, sources, targets, heads or translator.heads)
+        return cls(run, translator, sources, targets, translator.heads.override(named) if named else translator.heads)
 
     def traces(self, progress: "Progress") -> "Iterable[Trace]":
         from regard.api import aligning

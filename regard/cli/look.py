@@ -37,7 +37,10 @@ class Drawing:
             "last but one), or the name of any attention module, as in encoder.0.self_attention.attention."
         ),
     ] = None
-    head: Annotated[int | None, Option(help="Head to draw, from 0 (default with --layer: the mean of all).")] = None
+    head: Annotated[
+        str | None,
+        Option(help="Head to draw, from 0, or mean or max (default: the one that aligns words, else the mean)."),
+    ] = None
     pieces: Annotated[bool, Option("--pieces", help="Show subword pieces instead of words.")] = False
     special: Annotated[bool, Option("--special", help="Show special tokens (a language model: always).")] = False
 
@@ -80,8 +83,9 @@ def look(
     options |= vars(drawing) | vars(picture) | vars(what_if)
     # those that were passed
     given = {name: value for name, value in options.items() if value is not None and value is not False and value != []}
-    if drawing.layer is not None and drawing.layer.removeprefix("-").isdecimal():
-        given["layer"] = int(drawing.layer)
+    for name in ("layer", "head"):
+        if given.get(name, "").removeprefix("-").isdecimal():
+            given[name] = int(given[name])
     run, text = run_and_text(arguments)
     task = read_experiment(run).task
     check_options(task, given, out)
@@ -95,9 +99,6 @@ def look(
         trace, unchanged = LOOKS[task](model, text, given)
     shown: dict[str, Any] = {"words": False} if drawing.pieces else {}
     shown |= {name: given[name] for name in ("layer", "head", "special") if name in given}
-    if task == "translate" and drawing.view in (None, "matrix", "ribbons") and not shown.keys() & {"layer", "head"}:
-        aligning = {"layer": model.heads.layer, "head": model.heads.head}  # the mean of a layer's heads shows less
-        shown |= {name: number for name, number in aligning.items() if number is not None}
     if out is not None:
         view = "steps" if drawing.step is not None else drawing.view
         shown |= {name: value for name, value in (("view", view), ("step", drawing.step)) if value is not None}

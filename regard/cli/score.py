@@ -18,6 +18,7 @@ from regard.cli.text import (
     load,
     pairs_of,
     put,
+    put_json,
     put_note,
     put_result,
     sections_of,
@@ -29,6 +30,7 @@ from regard.errors import ConfigError, counted
 class Scoring:
     """How translations are made and scored."""
 
+    by_length: Annotated[bool, Option("--by-length", help="Also print a table by source length.")] = False
     plot: Annotated[Path | None, Option(help="Plot the score by source length: PNG, SVG or PDF.")] = None
     beam: Beam = None
     lowercase: Annotated[bool, Option(help="Ignore case.")] = False
@@ -128,7 +130,6 @@ def score(
     with_run: With = None,
     pictures: Pictures,
     labelled: Documents,
-    by_length: Annotated[bool, Option("--by-length", help="Also print a table by source length.")] = False,
     how: Scoring,
     with_perplexity: Annotated[bool, Option("--perplexity", help="Also score the references.")] = False,
     as_json: AsJson = False,
@@ -159,7 +160,7 @@ def score(
         with bar("scoring the references") as progress:
             found["perplexity"] = translator.perplexity(sources, references, progress)
         texts.append(f"perplexity {found['perplexity']:.3f} per token")
-    if by_length or how.plot:
+    if how.by_length or how.plot:
         table = lengths.by_length(sources, written, references, **how.measured)
         found["by_length"] = asdict(table)
         texts.append(str(table))
@@ -177,15 +178,15 @@ def compare(
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Score several runs on one test set, with a paired bootstrap against the first and a table by source length.
+    """Score several runs on one test set, with a paired bootstrap against the first.
 
     With --by-seed: mean and spread of each group, and the best against each other, over sentences and seeds.
     """
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
         raise ConfigError("compare needs at least two different runs; use `regard score` for one.")
     how.check()
-    if by_seed and how.ter:
-        raise ConfigError("--by-seed compares groups by BLEU alone; leave --ter out.")
+    if by_seed and (how.ter or how.by_length):
+        raise ConfigError(f"--by-seed compares groups by BLEU alone; leave --{'ter' if how.ter else 'by-length'} out.")
     sources, references = _test_set(runs[0], pairs)
     comparing = _compare_groups if by_seed else _compare_runs
     comparing(runs, sources, references, how, as_json, device)
@@ -222,8 +223,10 @@ def _compare_runs(
     tables: dict[str, Any] = {}
     for name, translator in zip(names, translators, strict=True):
         systems[name], report = how.translate(translator, sources, references, metrics)
-        tables[name] = lengths.by_length(sources, systems[name], references, **how.measured)
-        rows[name] = {"run": name, **asdict(report), "by_length": asdict(tables[name])}
+        rows[name] = {"run": name, **asdict(report)}
+        if how.by_length or how.plot:
+            tables[name] = lengths.by_length(sources, systems[name], references, **how.measured)
+            rows[name]["by_length"] = asdict(tables[name])
         say(f"{name}\n{report}\n")
     first, *others = names
     comparisons: list[dict[str, Any]] = []
@@ -232,8 +235,10 @@ def _compare_runs(
             result = paired_bootstrap(systems[name], systems[first], references, progress=progress, **how.measured)
         comparisons.append({"run": name, "against": first, **asdict(result)})
         say(f"{name} against {first}: {result}")
-    shown = "\n".join(f"\n{name}\n{table}" for name, table in tables.items()) + ("\n" if how.plot else "")
-    put_result(shown, {"systems": list(rows.values()), "comparisons": comparisons}, as_json)
+    for name, table in tables.items():
+        say(f"\n{name}\n{table}")
+    if as_json:
+        put_json({"systems": list(rows.values()), "comparisons": comparisons})
     if how.plot:
         put_note(f"drawn: {lengths.plot_by_length(tables, how.plot)}", as_json)
 

@@ -239,6 +239,7 @@ def views(trace: Contents, show: Show) -> dict[str, Any]:
         ],
         "summaries": tables.SUMMARIES,
         "default": tables.choose(trace).name if leading else None,
+        "aligning": next(({"head": seen.aligning} for seen in leading if seen.aligning is not None), None),
         "changed": {"rows": sorted(rows), "columns": sorted(columns)},
         # Of the target; each table says it of the source.
         "right_to_left": tables.right_to_left([token.text for token in trace.target.tokens]),

@@ -34,11 +34,12 @@ NARROWEST = 40  # columns
 class Show:
     """The options of every drawing. A view that has no use for an option refuses it: see `VIEWS`.
 
-    What is drawn: `layer` is a number among the modules that connect target and source, or a module's name (default:
-    the last but one, or the only one); `head` is a number, several numbers (their mean), "mean" or "max" (default:
-    the mean). `words` merges the pieces of a word, and `punctuation` keeps words and punctuation in separate cells
-    ("1992" and "."); with punctuation=False a cell is the text between two spaces. `special` shows tokens such as
-    </s>. `renormalise` divides each row by its sum. `shift` overrides the trace's own (see `Attended`).
+    What is drawn: `layer` is a number among the modules that connect target and source, or a module's name; `head` is a
+    number, several numbers (their mean), "mean" or "max". The default is the head that aligns words, if the run names
+    one (`Attended.aligning`), else the mean of the heads of the last layer but one. `words` merges the pieces of a
+    word, and `punctuation` keeps words and punctuation in separate cells ("1992" and "."); with punctuation=False a
+    cell is the text between two spaces. `special` shows tokens such as </s>. `renormalise` divides each row by its sum.
+    `shift` overrides the trace's own (see `Attended`).
 
     >>> from regard.look import Show
     >>> trace = regard.Trace.from_arrays(["the", "cat"], ["le", "chat"], [[0.9, 0.1], [0.2, 0.8]])
@@ -161,8 +162,9 @@ def arrange(trace: Contents, show: Show | None = None, **options: Any) -> Table:
     """The table of one module, as `show` says; `options` are those of `Show` by name."""
     wanted = Show(**options) if show is None else show
     seen = choose(trace, wanted.layer)
-    weights, head = _one_head(seen, wanted.head)  # [T, S]
-    shift = seen.shift_of(wanted.head) if wanted.shift is None else wanted.shift
+    picked = seen.aligning if wanted.head is None else wanted.head
+    weights, head = _one_head(seen, picked)  # [T, S]
+    shift = seen.shift_of(picked) if wanted.shift is None else wanted.shift
     rows, columns = frame(trace, seen, wanted, shift)
     whole = merge(weights[shift:], rows, columns)  # [rows, columns]
     lost = hidden_mass(whole, rows, columns) if not wanted.special else np.zeros(())
@@ -200,7 +202,7 @@ def quoted(one: Label) -> str:
 
 
 def choose(trace: Contents, layer: LayerChoice = None) -> Attended:
-    """The module that `layer` names: a dotted name, a number among the leading kind, or None."""
+    """The module that `layer` names: a dotted name or a number among the leading kind; None is the default module."""
     if not trace.attention:
         raise ConfigError("This trace holds no attention, so there is nothing to draw.")
     if isinstance(layer, str):
@@ -208,7 +210,7 @@ def choose(trace: Contents, layer: LayerChoice = None) -> Attended:
         return trace.attention[layer]
     leading = leading_modules(trace)
     if layer is None:
-        return leading[-2] if len(leading) > 1 else leading[0]
+        return next((seen for seen in leading if seen.aligning is not None), leading[-2:][0])
     for seen in leading:
         if seen.layer == layer:
             return seen
