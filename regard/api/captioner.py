@@ -136,16 +136,15 @@ class CaptionWriter(Trained):
             else:
                 found = target or self.caption(image, **options)
                 ids = [self.vocabulary.numbers[piece] for piece in found.tokens]
-                written = ids if ids and found.finished != "end" else [*ids, END]
+                written = tracing.with_end(ids, found.finished == "end")
             tracing.check_length(written)
             if self.model.gate is not None:
                 hook = self.model.gate.register_forward_hook(lambda module, args, beta: gates.append(float(beta[0])))
                 stack.enter_context(hook)
-            sides = Side("", ()), tracing.spelled(self.vocabulary, written)
             about = {"id": self.name, "name": self.experiment.name, "kind": "captioner", "look": config.look}
             picture = Picture(self.model.side, self.model.side, (config.grid, config.grid))
             trace = tracing.trace_forward(
-                self.model, inputs, written, sides, self.vocabulary, topk, about=about, image=picture,
+                self.model, inputs, written, Side("", ()), self.vocabulary, topk, about=about, image=picture,
                 changes=changed.describe(),
             )  # fmt: skip
         return tracing.with_norms(trace, "gate", gates)

@@ -8,7 +8,7 @@ import torch
 
 from regard.api.aligning import align, check_gold, traces
 from regard.api.links import Heads
-from regard.api.tracing import tokens_of
+from regard.api.tracing import check_words, tokens_of
 from regard.api.translator import Translator, clean
 from regard.data.files import Progress
 from regard.data.pharaoh import Alignment, Gold
@@ -71,12 +71,11 @@ def silence_heads(
 
 def flow_of(translator: Translator, source: str, target: str | None = None) -> Flow:
     """The gradient flow of a sentence and its translation (found by the translator where it is not given)."""
-    read = translator.source_vocabulary.encode(clean(source)).ids
-    if not read or not source.split():
-        raise DataError("There is nothing to look at in an empty sentence; pass at least one word.")
+    read = translator.encode(source)
+    check_words(source, read)
     text = translator.translate(source, split=False).text if target is None else target
     written = translator.prefix_ids(text)
-    ids = (torch.tensor([*row, END], device=translator.device) for row in (read, written))
+    ids = (torch.tensor([*row, END], device=translator.device) for row in (read.ids, written))
     return flow(translator.model, *ids)
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.api.passages import unseen
-from regard.api.tracing import Trained, check_length, tokens_of, trace_forward
+from regard.api.tracing import Trained, check_length, check_words, note_unseen, tokens_of, trace_forward
 from regard.api.translator import clean
 from regard.data.batching import ShardedPlan
 from regard.data.files import Progress, reporting
@@ -114,12 +113,9 @@ class Writer(Trained):
         Trace('anna has flutes' -> 'anna has flutes'; weights of attention [1, 4, 4])
         """
         encoded = self.vocabulary.encode(clean(text))
-        if not encoded.ids or not text.split():
-            raise DataError("There is nothing to look at in an empty text; pass at least one word.")
+        check_words(text, encoded, "text")
         check_length(encoded.ids)
         read, written = tokens_of(encoded, ended=True), [*encoded.ids, END]
         about = {"id": self.name, "name": self.experiment.name, "kind": "language"}
-        unknown = unseen(encoded)
-        said = "the text holds characters or words that were never seen in training"
-        parts = {"about": about, "notes": [{"flag": "unseen", "text": said, "words": unknown}] if unknown else []}
-        return trace_forward(self.model, (), written, (read, read), self.vocabulary, topk, **parts)
+        notes = note_unseen("unseen", "the text holds", encoded)
+        return trace_forward(self.model, (), written, read, self.vocabulary, topk, read, about=about, notes=notes)

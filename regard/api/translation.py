@@ -139,16 +139,20 @@ def wrong_with_source(translator: Written, encoded: Tokenised) -> tuple[list[str
     return unknown, [flag for flag, holds in wrong.items() if holds]
 
 
+def wrong_with_target(translator: Written, source: str, text: str, ended: str) -> list[str]:
+    """The flags of a translation, besides those of its source."""
+    return passages.wrong_with(source, text, ended, translator.source_language == translator.target_language)
+
+
 def translations_of(translator: Written, draft: Draft, config: DecodeConfig) -> list[Translation]:
     """The different translations of one sentence, the best first."""
     group: list[Translation] = []
     unknown, before = wrong_with_source(translator, draft.encoded)
     before += ["term"] if draft.unplaced else []
-    same = translator.source_language == translator.target_language
     for number in draft.candidates(config.nbest, sampled=config.temperature > 0):
         one, text = draft.found[number], draft.texts[number]
         ended = one.ended if draft.encoded.ids else "empty"
-        flags = [*before, *passages.wrong_with(draft.segment.inner, text, ended, same)]
+        flags = [*before, *wrong_with_target(translator, draft.segment.inner, text, ended)]
         numbers = one.score, one.logprob, translator.target_vocabulary.pieces(one.ids), one.token_logprobs
         group.append(Translation(text, *numbers, ended, group, unknown, flags, draft.unplaced))
     return group

@@ -13,7 +13,15 @@ from regard.api import links, passages, tracing
 from regard.api.links import Heads
 from regard.api.terms import Placement, Termbase, TermPairs, link_terms, place_terms
 from regard.api.tracing import Trained
-from regard.api.translation import Draft, Translation, join, spell_drafts, translations_of, wrong_with_source
+from regard.api.translation import (
+    Draft,
+    Translation,
+    join,
+    spell_drafts,
+    translations_of,
+    wrong_with_source,
+    wrong_with_target,
+)
 from regard.data.expects import knows_no_capitals, languages_of
 from regard.data.files import Progress, reporting
 from regard.data.formats.segment import Sentence
@@ -42,6 +50,7 @@ TERM_BEAM = 8  # beams at least of a search for terms: one for each token of a t
 CHARACTERS = 16  # a text of more than the allowed tokens times this is not even tokenised
 BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CPU and on a GPU
 AT_ONCE = 64  # pairs whose traces are held together
+Observe = Callable[[SearchStep], None]
 
 
 class Translator(Trained):
@@ -100,7 +109,7 @@ class Translator(Trained):
         unknown: str = "copy",
         max_tokens: int | None = None,
         progress: Progress | None = None,
-        observe: Callable[[SearchStep], None] | None = None,
+        observe: Observe | None = None,
         stop: Callable[[], bool] | None = None,
         **settings: Any,
     ) -> Translation | list[Translation]:
@@ -181,49 +190,42 @@ class Translator(Trained):
         Trace('Where is the station?' -> 'Où est la gare ?'; weights of decoder.attention [1, 7, 7])
         """
         self.needs_one_model("look inside")
-        if terms and (target is not None or prefix is not None or changes or tree):
-            raise DataError("Terms exclude a target, a prefix, what-ifs and the search tree; pass one or the other.")
+        forces = sorted((item for item in changes if isinstance(item, Force)), key=lambda force: force.t)
+        chosen = [] if terms else [target, prefix, *(force.word for force in forces)]  # the user's own words
         if terms:
+            if target is not None or prefix is not None or changes or tree:
+                raise DataError(
+                    "Terms exclude a target, a prefix, what-ifs and the search tree; pass one or the other."
+                )
             target = self.translate(source, terms=terms, split=False, **options).text
-        encoded = self.encode(source)
-        if not encoded.ids or not source.split():
-            raise DataError("There is nothing to look at in an empty sentence; pass at least one word.")
-        tracing.check_length(encoded.ids)
-        forces = sorted((one for one in changes if isinstance(one, Force)), key=lambda one: one.t)
-        if (prefix is not None or forces) and target is not None:
+        elif target is not None and (prefix is not None or forces):
             raise DataError("A target excludes a prefix and forced words; pass one or the other.")
         self.check_changes(changes)
+        encoded, vocabulary = self.encode(source), self.target_vocabulary
+        tracing.check_words(source, encoded)
+        tracing.check_length(encoded.ids)
         begins = None if prefix is None else self.prefix_ids(prefix)
-        forced_words = tracing.describe_forced(self.target_vocabulary, begins)
-        steps: list[SearchStep] = []
-        unknown, flags = wrong_with_source(self, encoded)
-        with torch.inference_mode(), change(self.model, *(one for one in changes if one not in forces)) as changed:
+        forced = tracing.describe_forced(vocabulary, begins)
+        flags, steps = wrong_with_source(self, encoded)[1], list[SearchStep]()
+        with torch.inference_mode(), change(self.model, *(item for item in changes if item not in forces)) as changed:
             if target is None:
-                config = self.settings(**options)
-                for force in forces:
-                    begins, rows = self._force(encoded.ids, config, begins or [], force, changed)
-                    forced_words.append({**force.describe(), "rows": rows})
-                changed.restart()
-                hypothesis = self._search_one(encoded.ids, config, begins, steps.append if tree else None)
-                written = hypothesis.ids if hypothesis.ids and not hypothesis.finished else [*hypothesis.ids, END]
-                said = self.target_vocabulary.decode(hypothesis.ids)
-                flags += passages.wrong_with(
-                    source, said, hypothesis.ended, self.source_language == self.target_language
-                )
+                search = partial(self._search_one, encoded.ids, self.settings(**options), changed)
+                begins, described = tracing.force_words(forces, begins, search, self.prefix_ids)
+                forced += described
+                hypothesis = search(begins, steps.append if tree else None)
+                flags += wrong_with_target(self, source, vocabulary.decode(hypothesis.ids), hypothesis.ended)
+                written = tracing.with_end(hypothesis.ids, hypothesis.finished)
             else:
                 written = [*self.prefix_ids(target), END]
                 tracing.check_length(written[:-1])
-            made = (*changed.describe(), *forced_words)
-            seen = {"unseen": {"words": unknown}}  # what a note holds besides its flag and sentence
-            notes = [{"flag": flag, "text": passages.NOTES[flag], **seen.get(flag, {})} for flag in flags]
-            notes += self._note_forced(None if terms else target, prefix, *(force.word for force in forces))
-            batch = torch.tensor([[*encoded.ids, END]], device=self.device)  # [1, S]
-            inputs = batch, torch.tensor([batch.shape[1]], device=self.device)
-            sides = tracing.tokens_of(encoded, ended=True), tracing.spelled(self.target_vocabulary, written)
-            beam = tracing.beam_of(steps, self.target_vocabulary) if steps else None
-            parts = {"changes": made, "notes": notes, "beam": beam, "about": self.about}
-            trace = tracing.trace_forward(self.model, inputs, written, sides, self.target_vocabulary, topk, **parts)
-            return links.mark_aligning(trace, self.heads)
+            inputs, read = self._inputs(encoded.ids), tracing.tokens_of(encoded, ended=True)
+            spelled = [vocabulary.encode(clean(text)) for text in chosen if isinstance(text, str)]
+            trace = tracing.trace_forward(
+                self.model, inputs, written, read, vocabulary, topk, changes=(*changed.describe(), *forced),
+                notes=tracing.notes_of(flags, encoded, spelled), beam=tracing.beam_of(steps, vocabulary),
+                about=self.about,
+            )  # fmt: skip
+        return links.mark_aligning(trace, self.heads)
 
     def trace_pairs(
         self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str] | None = None
@@ -288,11 +290,9 @@ class Translator(Trained):
         ['▁est', '▁se']
         """
         ids = self.prefix_ids(prefix)
-        batch = torch.tensor([[*self.encode(source).ids, END]], device=self.device)
-        lengths = torch.tensor([batch.shape[1]], device=self.device)
         target = torch.tensor([[*ids, END]], device=self.device)
         with torch.inference_mode():
-            chances = self.model(batch, lengths, target)[0, -1].softmax(-1)  # [V]
+            chances = self.model(*self._inputs(self.encode(source).ids), target)[0, -1].softmax(-1)  # [V]
         best = chances.topk(min(k, len(chances)))
         pieces = self.target_vocabulary.pieces(best.indices.tolist())
         return list(zip(pieces, best.values.tolist(), strict=True))
@@ -358,6 +358,11 @@ class Translator(Trained):
         """The pieces of a source sentence, without END."""
         return self._reader.encode(clean(text))
 
+    def _inputs(self, ids: list[int]) -> tuple[Tensor, Tensor]:
+        """One source sentence [1, S] and its length [1], END included."""
+        source = torch.tensor([[*ids, END]], device=self.device)
+        return source, torch.tensor([source.shape[1]], device=self.device)
+
     @torch.inference_mode()
     def _search(
         self, rows: Sequence[Sequence[int]], config: DecodeConfig, progress: Progress | None = None, **demands: Any
@@ -369,9 +374,12 @@ class Translator(Trained):
         self,
         ids: list[int],
         config: DecodeConfig,
+        changed: Changed,
         begins: list[int] | None,
-        observe: Callable[[SearchStep], None] | None = None,
+        observe: Observe | None = None,
     ) -> Hypothesis:
+        """The best translation of one sentence, while `changed` acts on the model."""
+        changed.restart()
         return self._search([ids], config, prefixes=None if begins is None else [begins], observe=observe)[0][0]
 
     def _termbase(self, terms: TermPairs) -> Termbase:
@@ -392,27 +400,6 @@ class Translator(Trained):
             return self._search(rows, wide, terms=wanted, prefixes=begun, stop=stop) if rows else []
 
         place_terms(terms, drafts, prefixes, self.target_vocabulary, search, self.weigh)
-
-    def _force(
-        self, ids: list[int], config: DecodeConfig, begins: list[int], force: Force, changed: Changed
-    ) -> tuple[list[int], list[int]]:
-        """The prefix up to and including the forced word, and the rows of that word."""
-        changed.restart()
-        said = self._search_one(ids, config, begins).ids
-        if not len(begins) <= force.t <= len(said):
-            raise ConfigError(
-                f"Step {force.t} cannot be forced; after what is forced before it, the steps are {len(begins)} to "
-                f"{len(said)}."
-            )
-        word = self.prefix_ids(force.word)
-        return said[: force.t] + word, list(range(force.t, force.t + len(word)))
-
-    def _note_forced(self, *given: str | Sequence[int] | None) -> list[dict[str, Any]]:
-        """A note where words that the translation must have are not in the vocabulary."""
-        texts = [self.target_vocabulary.encode(clean(text)) for text in given if isinstance(text, str)]
-        words = [word for text in texts for word in passages.unseen(text)]
-        note = "the forced words hold characters or words that were never seen in training"
-        return [{"flag": "forced", "text": note, "words": words}] if words else []
 
     def check_changes(self, changes: Sequence[Change]) -> None:
         """Refuse changes of attention if the model has none; words can be forced in any model."""
