@@ -113,7 +113,7 @@ def read_together(pairs: Sequence[Pair], device: torch.device) -> Iterator[tuple
         yield places, source.to(device), lengths.to(device), target.to(device)
 
 
-def weigh_pairs(
+def weigh_ids(
     model: Any, heads: Heads, sources: Sequence[list[int]], targets: Sequence[list[int]], device: torch.device
 ) -> list[NDArray[np.float32]]:
     """The weights [T, S] with which each word of a translation attended to its source, by `heads`, END included in

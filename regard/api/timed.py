@@ -31,7 +31,6 @@ PER_WEIGHT, EPOCHS = 4, 8  # pieces that a weight wants to see, or epochs, which
 UPDATES = 2000  # that are wanted at least, which decides the batch
 PER_PIECE = 100  # weights for each piece of the corpus at most: a larger model would learn it by heart
 COUNTED = 2_000_000  # pairs that are counted
-BATCH = ((1024, 384, 4096), (8192, 1024, 24576))  # tokens of a batch on a CPU and a GPU: measured, least, most
 MEASURE = 0.1  # share of the time that measuring the large size may take
 ROUNDS = 4  # updates of a measurement, the first of which sets things up
 TRAINING = 0.85  # share of the time for updates; the rest goes to preparation, validation and the end
@@ -47,6 +46,22 @@ SUITS = {"schedule": "cosine", "optimiser": "adam"}  # what rate, warm-up and be
 Given = Mapping[str, Any]  # [train] settings
 Choice = tuple[dict[str, Any], list[str]]  # settings, and the reasons for them
 NOTHING: Given = MappingProxyType({})
+
+
+class BatchSizes(NamedTuple):
+    """Tokens of a batch: of the speed measurement, and the fewest and most in training."""
+
+    measured: int
+    least: int
+    most: int
+
+
+CPU, GPU = BatchSizes(1024, 384, 4096), BatchSizes(8192, 1024, 24576)
+
+
+def batch_sizes(device: torch.device) -> BatchSizes:
+    """The sizes for a device."""
+    return GPU if device.type == "cuda" else CPU
 
 
 class CorpusSize(NamedTuple):
@@ -71,7 +86,7 @@ def choose(data: Mapping[str, Any], minutes: float, given: Given = NOTHING) -> C
     corpus = size.pairs * size.length
     seen = min(speed * seconds, given.get("epochs", 0) * corpus or math.inf)
     epochs = seen / corpus
-    common, updates = by_the_clock(minutes, seen, where, given, BATCH[where.type == "cuda"][1])
+    common, updates = by_the_clock(minutes, seen, where, given, batch_sizes(where).least)
     model = {
         "name": "transformer", "preset": "tiny", "norm": "pre", "layers": layers, "width": width,
         "heads": heads_of(width), "inner": 4 * width,
@@ -120,7 +135,7 @@ def choose_further(data: Mapping[str, Any], minutes: float, start: str, given: G
     vocabulary = other.data.vocabulary
     config = dataclasses.replace(other.model, source_vocabulary=vocabulary, target_vocabulary=vocabulary)
     model = build(other.name, config).to(where).train()
-    measured = at_most(BATCH[where.type == "cuda"][0], size)
+    measured = at_most(batch_sizes(where).measured, size)
     speed = pace(model, vocabulary, max(3, int(size.length)), where, measured)
     train, why = further(size, minutes, speed, where, given)
     return {"train": train}, [f"{_chosen(size, minutes, where)}, starting from {start}:", *why]
@@ -129,7 +144,7 @@ def choose_further(data: Mapping[str, Any], minutes: float, start: str, given: G
 def further(size: CorpusSize, minutes: float, speed: float, where: torch.device, given: Given = NOTHING) -> Choice:
     """The [train] settings of `minutes` more of a translator that trains `speed` pieces a second, and why."""
     corpus, fits = size.pairs * size.length, speed * minutes * 60 * TRAINING
-    least = at_most(BATCH[where.type == "cuda"][1], size)
+    least = at_most(batch_sizes(where).least, size)
     wanted = math.ceil(FEW["updates"] * given.get("batch_tokens", least) / corpus)
     few = wanted > FURTHER["epochs"]
     steps = given.get("steps", 0)
@@ -161,7 +176,7 @@ def by_the_clock(
     minutes: float, seen: float, where: torch.device, given: Given, least: int
 ) -> tuple[dict[str, Any], int]:
     """The [train] settings of a training by the clock that sees `seen` pieces, and about how many updates it makes."""
-    most = BATCH[where.type == "cuda"][2]
+    most = batch_sizes(where).most
     batch = given.get("batch_tokens") or int(min(most, max(least, seen / UPDATES)))
     updates = max(1, int(seen / batch / given.get("accumulate", 1)))
     updates = min(updates, given.get("steps") or updates)
@@ -212,7 +227,7 @@ def fastest_fit(
 ) -> tuple[int, int, float, int, str]:
     """Layers, width, pieces a second and weights of the largest model that can learn enough in `seconds`, and why."""
     rates, pieces = speeds(size, vocabulary, seconds, device), size.pairs * size.length
-    least = BATCH[device.type == "cuda"][1]
+    least = batch_sizes(device).least
     wanted = f"{UPDATES:,} updates and see {PER_WEIGHT} pieces for each weight, or {EPOCHS} epochs, in that time"
     best = (*SIZES[0], *rates[SIZES[0]], f"the smallest of {len(SIZES)} sizes; none can make {wanted}")
     enough_of = (
@@ -235,7 +250,7 @@ def speeds(
     for shape in MEASURED:
         n = count_weights(*shape) + vocabulary * shape[1]
         # By its speed and not by the clock: on a GPU the first measurement compiles kernels.
-        if points and ROUNDS * BATCH[device.type == "cuda"][0] * points[0][1] * n / points[0][0] > MEASURE * seconds:
+        if points and ROUNDS * batch_sizes(device).measured * points[0][1] * n / points[0][0] > MEASURE * seconds:
             break
         points.append((n, 1 / measure(*shape, vocabulary, max(3, int(size.length)), device)))
     (few, short), (many, long) = points[0], points[-1]
@@ -264,7 +279,7 @@ def count_weights(layers: int, width: int) -> int:
 
 def measure(layers: int, width: int, vocabulary: int, length: int, device: torch.device) -> float:
     """Target pieces a second in training a Transformer of this size."""
-    tokens = BATCH[device.type == "cuda"][0]
+    tokens = batch_sizes(device).measured
     return pace(shaped(layers, width, vocabulary).to(device).train(), vocabulary, length, device, tokens)
 
 

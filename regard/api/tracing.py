@@ -165,20 +165,20 @@ def describe_forced(vocabulary: Vocabulary, forced: Sequence[int] | None) -> lis
     return [{"kind": "force", "text": text, "rows": list(range(len(forced)))}]
 
 
-def notes_of(flags: Iterable[str], source: Tokenised, forced: Iterable[Tokenised]) -> list[dict[str, Any]]:
+def notes_of(flags: Iterable[str], source: Tokenised, forced: Iterable[Tokenised]) -> tuple[dict[str, Any], ...]:
     """The notes of a trace: the flags of a translation in words, and forced words that the vocabulary does not have."""
-    return [
+    return (
         *note_unseen("unseen", "the source holds", source),
         *({"flag": flag, "text": NOTES[flag]} for flag in flags if flag != "unseen"),
         *note_unseen("forced", "the forced words hold", *forced),
-    ]
+    )
 
 
-def note_unseen(flag: str, holder: str, *texts: Tokenised) -> list[dict[str, Any]]:
+def note_unseen(flag: str, holder: str, *texts: Tokenised) -> tuple[dict[str, Any], ...]:
     """A note about characters or words that are not in the vocabulary, where `texts` have any."""
     words = [word for text in texts for word in unseen(text)]
     text = f"{holder} characters or words that were never seen in training"
-    return [{"flag": flag, "text": text, "words": words}] if words else []
+    return ({"flag": flag, "text": text, "words": words},) if words else ()
 
 
 def tokens_of(tokenised: Tokenised, ended: bool) -> Side:

@@ -420,7 +420,7 @@ class Translator(Trained):
 
     def weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
         """The weights [T, S] of each pair of ids by which words are linked."""
-        return links.weigh_pairs(self.model, self.heads, sources, targets, self.device)
+        return links.weigh_ids(self.model, self.heads, sources, targets, self.device)
 
 
 def as_texts(text: str | Sequence[str]) -> list[str]:

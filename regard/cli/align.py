@@ -241,16 +241,16 @@ class _Direction:
 
     def check_opposite(self, other: "_Direction") -> None:
         """Refuse another model of the same direction, where its languages are known."""
-        source, target = self.translator.source_language, self.translator.target_language
-        if (
-            source
-            and target
-            and (source, target) == (other.translator.source_language, other.translator.target_language)
-        ):
+        source, target = self.languages
+        if source and target and self.languages == other.languages:
             raise ConfigError(
                 f"--back takes a model of the other direction, {target} to {source}; {self.run} translates {source} to "
                 f"{target}."
             )
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.translator.source_language, self.translator.target_language
 
     @property
     def described(self) -> str:

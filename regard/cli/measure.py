@@ -87,7 +87,7 @@ def _put_worth(translator: Any, sources: list[str], targets: list[str], beam: in
     usual = translator.experiment.decode.beam
     said = f"BLEU with beam {beam} (--beam)" + (f"; regard score searches with beam {usual}" * (usual != beam))
     found = {"sentences": len(sources), "beam": beam, "heads": rows}
-    put_result(f"{fitted(_worth(rows), _each_worth(rows))}\n{fitted([said], [said])}", found, as_json)
+    put_result(f"{_worth(rows)}\n{fitted([said], [said])}", found, as_json)
 
 
 def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
@@ -103,25 +103,20 @@ def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
     put_result(f"{table}\n{fitted([said], [said])}", data, as_json)
 
 
-def _worth(rows: list[dict[str, Any]]) -> list[str]:
+def _worth(rows: list[dict[str, Any]]) -> str:
+    """The score without each head as a table, or as lines for a narrow terminal."""
+    whole = f"{rows[0]['bleu'] + rows[0]['drop']:.2f}"
+    heads = ("all" if row["head"] is None else str(row["head"]) for row in rows)
+    cells = [
+        (row["module"], head, f"{row['bleu']:.2f}", f"{row['drop']:.2f}") for row, head in zip(rows, heads, strict=True)
+    ]
     wide = max(len(row["module"]) for row in rows)
-    whole = rows[0]["bleu"] + rows[0]["drop"]
-    lines = [f"{'removed':<{wide}}  head    BLEU    loss", f"{'(none)':<{wide}}     -  {whole:6.2f}       -"]
-    for row in rows:
-        head = "all" if row["head"] is None else row["head"]
-        lines.append(f"{row['module']:<{wide}}  {head:>4}  {row['bleu']:6.2f}  {row['drop']:6.2f}")
-    return lines
-
-
-def _each_worth(rows: list[dict[str, Any]]) -> list[str]:
-    """The same table for a narrow terminal."""
-    whole = f"(none): BLEU {rows[0]['bleu'] + rows[0]['drop']:.2f}"
-    heads = ("all" if row["head"] is None else row["head"] for row in rows)
-    each = (
-        f"{row['module']}, head {head}: BLEU {row['bleu']:.2f}, loss {row['drop']:.2f}"
-        for row, head in zip(rows, heads, strict=True)
+    table = [("removed", "head", "BLEU", "loss"), ("(none)", "-", whole, "-"), *cells]
+    lines = (f"{module}, head {head}: BLEU {bleu}, loss {loss}" for module, head, bleu, loss in cells)
+    return fitted(
+        [f"{module:<{wide}}  {head:>4}  {bleu:>6}  {loss:>6}" for module, head, bleu, loss in table],
+        [f"(none): BLEU {whole}", *lines],
     )
-    return [whole, *each]
 
 
 def flow(

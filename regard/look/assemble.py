@@ -13,7 +13,7 @@ from regard.errors import ShapeError
 from regard.look.record import Recorded, Seen, attentions
 from regard.look.tokens import Side
 from regard.look.trace import Trace
-from regard.look.trace_data import HIDING, Array, Attended, Beam, Picture, StepVectors
+from regard.look.trace_data import HIDING, Array, Attended, Picture, StepVectors
 
 _BINS = 32
 _NAMES = {
@@ -36,18 +36,16 @@ def assemble(
     target: Side,
     row: int = 0,
     *,
-    changes: Sequence[Mapping[str, Any]] = (),
-    notes: Sequence[Mapping[str, Any]] = (),
-    beam: Beam | None = None,
-    image: Picture | None = None,
     about: Mapping[str, Any] | None = None,
     weights_alone: bool = False,
+    **parts: Any,
 ) -> Trace:
     """The trace of sentence `row` of a forward pass that was recorded, cut to the tokens of that sentence.
 
-    `source` and `target` hold a token for every position that the model read and wrote, </s> included. What the model
-    says of itself (`looking`: its cross-attentions, query timing and shift) is taken over. With `weights_alone` nothing
-    else is kept, for reading a whole corpus.
+    `source` and `target` hold a token for every position that the model read and wrote, </s> included. The trace has
+    the cross-attentions, query timing and shift of the model's `looking`. `about` describes the model; `parts` are
+    further fields of the trace: beam, changes, image, notes. With `weights_alone`, scores and vectors are left out, for
+    reading a whole corpus.
     """
     modules = attentions(model)
     looking = getattr(model, "looking", None)
@@ -56,7 +54,7 @@ def assemble(
     steps: list[StepVectors] = []
     for name in recorded:
         seen = _row(recorded[name], row)
-        kind = _kind(name, name in cross, seen.weights.shape[-1], source, image)
+        kind = _kind(name, name in cross, seen.weights.shape[-1], source, parts.get("image"))
         sizes = (len(source.tokens), len(target.tokens))
         attended = _attended(name, kind, modules[name], seen, sizes, weights_alone)
         if name in cross and looking is not None:
@@ -68,7 +66,7 @@ def assemble(
     described = {"kind": type(model).__name__.lower(), "layers": len(cross), **(about or {})}
     if looking is not None and looking.key_heads:
         described["key_heads"] = looking.key_heads
-    return Trace(source, target, attention, described, tuple(steps), beam, tuple(changes), image, tuple(notes))
+    return Trace(source, target, attention, described, tuple(steps), **parts)
 
 
 def add_probabilities(
