@@ -36,7 +36,7 @@ def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
     sides = (trace.target, table.rows, sizes[0]), (trace.source, table.columns, sizes[1])
     rows, columns = (  # the word of each label; -1 where it belongs to none
         np.array([-1 if word is None or word >= size else word for word in words], dtype=np.int64)
-        for words, size in (([side.tokens[one.tokens[0]].word for one in some], size) for side, some, size in sides)
+        for words, size in (([side.tokens[cell.tokens[0]].word for cell in cells], size) for side, cells, size in sides)
     )
     weights = np.zeros(sizes, dtype=np.float32)
     np.add.at(weights, np.ix_(rows[rows >= 0], columns[columns >= 0]), table.weights[np.ix_(rows >= 0, columns >= 0)])
@@ -94,14 +94,15 @@ def weigh(seen: Iterable[Trace], heads: Heads, text: Sequence[NDArray[Any]] | No
 
 def means(ahead: Iterable[NDArray[Any]], other: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
     """The mean of two sets of weights, pair by pair."""
-    both = list(zip(ahead, other, strict=True))
-    for number, (one, two) in enumerate(both, start=1):
-        if one.shape != two.shape:
+    pairs = list(zip(ahead, other, strict=True))
+    for number, (first, second) in enumerate(pairs, start=1):
+        if first.shape != second.shape:
             raise DataError(
-                f"Pair {number} has other words once the model has read it: {one.shape[1]} source and {one.shape[0]} "
-                f"target words against {two.shape[1]} and {two.shape[0]}. Leave it out, or separate words by spaces."
+                f"Pair {number} has other words once the model has read it: {first.shape[1]} source and "
+                f"{first.shape[0]} target words against {second.shape[1]} and {second.shape[0]}. Leave it out, or "
+                f"separate words by spaces."
             )
-    return [(one + two) / 2 for one, two in both]
+    return [(first + second) / 2 for first, second in pairs]
 
 
 @dataclass(frozen=True)
@@ -134,9 +135,9 @@ def link(
     if behind is None:
         return [find(weights) for weights in ahead]
     if how.join == MEAN:
-        return [find(weights) for weights in means(ahead, (two.T for two in behind))]
-    both = zip(ahead, behind, strict=True)
-    return [alignment.symmetrise(find(one), reverse(find(two)), how.join) for one, two in both]
+        return [find(weights) for weights in means(ahead, (weights.T for weights in behind))]
+    directions = zip(ahead, behind, strict=True)
+    return [alignment.symmetrise(find(there), reverse(find(back)), how.join) for there, back in directions]
 
 
 def align(seen: Iterable[Trace], heads: Heads) -> list[Alignment]:
@@ -153,9 +154,9 @@ def weigh_pairs(translator: Translator, pairs: Sequence[tuple[str, str]], heads:
     """The weights of each pair; zeros where it cannot be traced. `heads` replace the choice of the run."""
     fit = traceable(translator, pairs)
     seen = translator.trace_pairs([source for source, _ in fit.values()], [target for _, target in fit.values()])
-    found = dict(zip(fit, weigh(seen, translator.heads.override(heads)), strict=True))
+    weights = dict(zip(fit, weigh(seen, translator.heads.override(heads)), strict=True))
     return [
-        found[place] if place in found else np.zeros((len(target.split()), len(source.split())), np.float32)
+        weights[place] if place in weights else np.zeros((len(target.split()), len(source.split())), np.float32)
         for place, (source, target) in enumerate(pairs)
     ]
 
@@ -182,8 +183,8 @@ def choose_by_agreement(seen: Sequence[Trace], back: Sequence[Trace]) -> tuple[H
     behind = {heads: [reverse(links) for links in align(back, heads)] for heads in candidates(back[0])}
 
     def agreement(pair: tuple[Heads, Heads]) -> float:
-        both = list(zip(ahead[pair[0]], behind[pair[1]], strict=True))
-        shared, total = sum(len(a & b) for a, b in both), sum(len(a) + len(b) for a, b in both)
+        links = list(zip(ahead[pair[0]], behind[pair[1]], strict=True))
+        shared, total = sum(len(a & b) for a, b in links), sum(len(a) + len(b) for a, b in links)
         return 2 * shared / max(1, total)
 
     return max(((a, b) for a in ahead for b in behind), key=agreement)

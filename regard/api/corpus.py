@@ -102,7 +102,7 @@ def over_shards(
         need_ray()  # before anything is written
     with locked(out, "is working"):
         plan = make_plan(inputs, out, where.shard, where.column, task)
-        lines = sum(one.lines for one in plan.inputs)
+        lines = sum(file.lines for file in plan.inputs)
         if outputs := finished(out):
             return CorpusResult(outputs, lines, 0)
         try:
@@ -130,23 +130,22 @@ def start_translating(
             count(share - seen)
             seen = share
 
-        found = translator.translate(lines, max_tokens=max_tokens, progress=progress, **options)
+        translations = translator.translate(lines, max_tokens=max_tokens, progress=progress, **options)
         for first in range(0, len(lines), AT_ONCE):
-            some = found[first : first + AT_ONCE]
-            pairs = list(zip(lines[first : first + AT_ONCE], (one.text for one in some), strict=True))
+            part = translations[first : first + AT_ONCE]
+            pairs = list(zip(lines[first : first + AT_ONCE], (translation.text for translation in part), strict=True))
             links = link(weigh_pairs(translator, pairs)) if align else None  # by the choice of the run
-            for number, one in enumerate(some):
-                yield describe(one) | ({"alignment": format_pharaoh(links[number])} if links else {})
+            for number, translation in enumerate(part):
+                yield describe(translation) | ({"alignment": format_pharaoh(links[number])} if links else {})
 
     return work
 
 
-def describe(one: Translation) -> dict[str, Any]:
-    """What JSONL and Parquet say about a translation."""
-    return {
-        "translation": one.text, "score": round(one.score, DIGITS), "tokens": one.tokens,
-        "finished": one.finished, "flags": one.flags, "unknown": one.unknown, "unplaced": one.unplaced,
-    }  # fmt: skip
+def describe(translation: Translation) -> dict[str, Any]:
+    """A translation as a row of JSONL and Parquet."""
+    names = ("tokens", "finished", "flags", "unknown", "unplaced")
+    values = {name: getattr(translation, name) for name in names}
+    return {"translation": translation.text, "score": round(translation.score, DIGITS), **values}
 
 
 def translate_corpus(
@@ -174,15 +173,15 @@ def translate_corpus(
     if align and format == "text":
         raise ConfigError("Text has no place for links; use --format jsonl or parquet with --align.")
     where = Where(on, workers, shard, column, address, device)
-    folders = [find_run(one).absolute() for one in ([run] if isinstance(run, str | Path) else run)]
+    folders = [find_run(name).absolute() for name in ([run] if isinstance(run, str | Path) else run)]
     if align and len(folders) > 1:
         raise ConfigError("An ensemble has no single attention; leave --align or --with out.")
     if len(folders) > 1 and options.get("terms"):
         raise ConfigError("An ensemble cannot place terms; leave --terms or --with out.")
     number, threads = share_cores(workers, where.gpus, PER_GPU)
-    task = {"work": "translate", "weights": [_weights(one) for one in folders], "align": align,
+    task = {"work": "translate", "weights": [_weights(folder) for folder in folders], "align": align,
             "options": options, "engine": engine, "format": format, "max_tokens": max_tokens}  # fmt: skip
-    runs = [str(one) for one in folders]
+    runs = [str(folder) for folder in folders]
     start = partial(start_translating, runs, device, engine, threads, max_tokens, align, options)
     finish = partial(join, form=format, text=itemgetter("translation"))
     return over_shards(start, find_inputs(inputs), out, task, where, finish, progress, number)
@@ -190,13 +189,13 @@ def translate_corpus(
 
 def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:
     """The files that names and patterns stand for, sorted within each."""
-    found = []
-    for one in [inputs] if isinstance(inputs, str | Path) else inputs:
-        names = sorted(glob.glob(str(one), recursive=True)) if glob.has_magic(str(one)) else [str(one)]
+    files = []
+    for pattern in map(str, [inputs] if isinstance(inputs, str | Path) else inputs):
+        names = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else [pattern]
         if not names:
-            raise DataError(f"No file matches {one}; check the pattern.")
-        found += names
-    return [os.path.abspath(name) for name in found]
+            raise DataError(f"No file matches {pattern}; check the pattern.")
+        files += names
+    return [os.path.abspath(name) for name in files]
 
 
 def align_corpus(
@@ -209,11 +208,11 @@ def align_corpus(
     look into, gives an empty line. With `back`, a run of the other direction, both alignments are joined. `heads`
     replace the choice of `run`.
     """
-    for one in (run, back):
-        if one:
-            aligning.check_attends(one)
+    runs = [run, back] if back else [run]
+    for folder in runs:
+        aligning.check_attends(folder)
     task = {"work": "align", "links": [how.method, how.threshold, asdict(heads), how.join],
-            "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
+            "runs": [_about(folder) for folder in runs]}  # fmt: skip
     start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how, heads)
     finish = partial(join, form="text", text=itemgetter("links"), ending=".links")
     return over_shards(start, [_files(pairs)], out, task, where, finish, progress)
@@ -227,9 +226,9 @@ def report_corpus(
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         total = ReportSum()
-        for one in results:
-            if "heads" in one:
-                total.merge(ReportSum.of(one))
+        for result in results:
+            if "heads" in result:
+                total.merge(ReportSum.of(result))
         return json.dumps(total.as_data()).encode()
 
     start, finish = partial(start_measuring, run.absolute(), where.device), partial(fold, "heads.json", combine)
@@ -250,8 +249,8 @@ def reach_corpus(
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         totals: dict[str, ReachSum] = {}
-        for one in results:
-            for name, data in one.get("modules", {}).items():
+        for result in results:
+            for name, data in result.get("modules", {}).items():
                 totals.setdefault(name, ReachSum([0.0] * (farthest + 1))).merge(ReachSum.of(data))
         return json.dumps({name: total.as_data() for name, total in totals.items()}).encode()
 
@@ -272,11 +271,11 @@ def start_aligning(run: Path, back: Path | None, device: str, how: Linking, head
     weigh_pairs(ahead, [("a", "a")], heads)  # refuses a layer or head that there is not
 
     def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
-        for some in _parts(rows, count):
-            turned = [(target, source) for source, target in some]
+        for pairs in _parts(rows, count):
+            turned = [(target, source) for source, target in pairs]
             other = weigh_pairs(behind, turned) if behind else None
-            links = link(weigh_pairs(ahead, some, heads), other, how)
-            yield from ({"links": format_pharaoh(one)} for one in links)
+            alignments = link(weigh_pairs(ahead, pairs, heads), other, how)
+            yield from ({"links": format_pharaoh(links)} for links in alignments)
 
     return work
 
@@ -289,8 +288,8 @@ def start_measuring(run: Path, device: str) -> Work:
 
     def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         total = ReportSum()
-        for some in _parts(rows, count):
-            pairs = list(aligning.traceable(translator, some).values())
+        for part in _parts(rows, count):
+            pairs = list(aligning.traceable(translator, part).values())
             for trace in translator.trace_pairs([pair[0] for pair in pairs], [pair[1] for pair in pairs], names):
                 total.add(trace)
         yield total.as_data()
@@ -339,10 +338,9 @@ def _files(paths: Sequence[str | Path]) -> tuple[str, ...]:
 def _parts(rows: Sequence[str], count: Count) -> Iterator[list[tuple[str, str]]]:
     """Pairs, a few at a time, and how many were done after each."""
     for first in range(0, len(rows), AT_ONCE):
-        some = rows[first : first + AT_ONCE]
-        pairs = [tuple(row.split("\t")) for row in some]
+        pairs = [tuple(row.split("\t")) for row in rows[first : first + AT_ONCE]]
         for number, pair in enumerate(pairs, first + 1):
             if len(pair) != 2:
                 raise DataError(f"A pair is source, tab, target; row {number} of the shard has {len(pair) - 1} tabs.")
         yield pairs  # type: ignore[misc]
-        count(len(some))
+        count(len(pairs))

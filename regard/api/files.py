@@ -32,9 +32,9 @@ def translate_segments(
     """The translation of each segment, and of each of their sentences. Options as for `translate`."""
     sentences = Sentences(segments, LINE)
     found = translator.translate(sentences.texts, **options)
-    written = [Sentence(one.text) for one in found]
+    written = [Sentence(translation.text) for translation in found]
     tagged = [number for number, (segment, _) in enumerate(sentences.owners) if segment.tags]  # alone need links
-    sources, targets = [sentences.texts[one] for one in tagged], [found[one].text for one in tagged]
+    sources, targets = [sentences.texts[number] for number in tagged], [found[number].text for number in tagged]
     links = translator.link_words(sources, targets, options.get("terms"))
     for number, linked in zip(tagged, links, strict=True):
         written[number] = linked
@@ -54,7 +54,7 @@ def translate_file(
     check_not_input(out, file)
     memory = out.suffix.lower() == ".tmx"
     languages = {translator.source_language, translator.target_language} - {""}
-    name, result = ("text.txt" if language_of(one.name) in languages else one.name for one in (file, out))
+    name, result = ("text.txt" if language_of(path.name) in languages else path.name for path in (file, out))
     if not memory and find_format(name) is not find_format(result, "tmx"):
         raise DataError(
             f"{file.name} is {find_format(name).name}, and so must the output be; got {out.name}. "
@@ -66,14 +66,14 @@ def translate_file(
     for read in find_format(name).reads:
         document = read_document(data, name, read)
         aligned, sentences = translate_segments(translator, document.segments, progress=progress, **options)
-        some = list(zip(document.segments, aligned, strict=True))
+        placed = list(zip(document.segments, aligned, strict=True))
         counted += sentences
-        data = document.write([place_tags(*pair) for pair in some], translator.target_language)
-        pairs += some
+        data = document.write([place_tags(*pair) for pair in placed], translator.target_language)
+        pairs += placed
     if memory:
         texts = ((spell(source), spell(source, target)) for source, target in pairs)
         data = write_memory(texts, translator.source_language, translator.target_language)
     write_atomically(out, data)
-    flags = Counter(flag for one in counted for flag in one.flags)
-    unplaced = list(dict.fromkeys(term for one in counted for term in one.unplaced))
+    flags = Counter(flag for translation in counted for flag in translation.flags)
+    unplaced = list(dict.fromkeys(term for translation in counted for term in translation.unplaced))
     return FileReport(len(pairs), len(counted), dict(flags), unplaced)

@@ -46,10 +46,10 @@ def report_heads(
                     links.setdefault((seen.name, head), []).extend(align([trace], Heads(seen.layer, head)))
             yield trace
 
-    found = report(passing())
-    rates = {place: {"aer": score_alignments(some, gold or ()).aer} for place, some in links.items()}
-    rows = (replace(row, values={**row.values, **rates.get((row.name, row.head), {})}) for row in found.rows)
-    return Report(tuple(rows), found.sentences)
+    measured = report(passing())
+    rates = {place: {"aer": score_alignments(found, gold or ()).aer} for place, found in links.items()}
+    rows = (replace(row, values={**row.values, **rates.get((row.name, row.head), {})}) for row in measured.rows)
+    return Report(tuple(rows), measured.sentences)
 
 
 def silence_heads(
@@ -82,10 +82,10 @@ def flow_of(translator: Translator, source: str, target: str | None = None) -> F
 def silence(translator: Translator, place: str) -> Silence:
     """LAYER.HEAD or LAYER of the attention over the source, both from 0, or the name of a module: that, silenced."""
     cross = find(translator.model, None)
-    found = re.fullmatch(r"([0-9]{1,4})(?:\.([0-9]{1,4}))?", place)
-    if found is None:
+    numbers = re.fullmatch(r"([0-9]{1,4})(?:\.([0-9]{1,4}))?", place)
+    if numbers is None:
         return Silence(place)
-    layer, head = int(found[1]), None if found[2] is None else int(found[2])
+    layer, head = int(numbers[1]), None if numbers[2] is None else int(numbers[2])
     if layer >= len(cross):
         have = numbered("layer", len(cross))
         raise ConfigError(f"There is no layer {layer} of attention over the source; this model has {have}.")
@@ -101,9 +101,9 @@ def mask_word(translator: Translator, source: str, word: str) -> list[Mask]:
     tokens = tokens_of(encoded, ended=False).tokens
     listed = encoded.text.split()
     for show in (Show(), Show(punctuation=False)):
-        cells = [one for one in labels(encoded.text, tokens, show) if one.text == clean(word)]
+        cells = [cell for cell in labels(encoded.text, tokens, show) if cell.text == clean(word)]
         if cells:
-            return [Mask(at, word=one.text) for one in cells for at in one.tokens]
+            return [Mask(at, word=cell.text) for cell in cells for at in cell.tokens]
     if not (word.isascii() and word.isdecimal() and int(word[:9]) < len(listed)):
         raise ConfigError(
             f"There is no word {label(word)!r} in the sentence; it has {counted(len(listed), 'word')}: name "

@@ -56,7 +56,7 @@ class Writer(Trained):
 
     def reach(self, lines: Sequence[str], farthest: int = 20, progress: Progress | None = None) -> list[Reach]:
         """For each attention module, its weights by distance over a text, and the words with the most weight."""
-        return [each.result(name) for name, each in self.reach_sums(lines, farthest, progress).items()]
+        return [total.result(name) for name, total in self.reach_sums(lines, farthest, progress).items()]
 
     def reach_sums(
         self, lines: Sequence[str], farthest: int = 20, progress: Progress | None = None
@@ -67,7 +67,7 @@ class Writer(Trained):
             raise RunError(f"{self.name} has no attention module, so there is nothing to measure.")
 
         numbers = ShardedPlan(rows.lengths, rows.lengths, _READ_TOKENS, seed=0, epoch=0)
-        batches = (rows.batch(some.tolist()) for some in numbers)
+        batches = (rows.batch(batch.tolist()) for batch in numbers)
         read = reporting(batches, progress, rows.tokens, lambda batch: int(batch.lengths.sum()))
         return reach_sums(self.model, (batch.target for batch in read), farthest)
 

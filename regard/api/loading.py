@@ -49,7 +49,7 @@ def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None
     if not isinstance(run, str | Path):
         if engine != "regard" and len(run) > 1:
             raise ConfigError(f"An ensemble is searched by regard itself; the engine {engine} runs one model.")
-        return _ensemble([load(one, device, "translate", engine) for one in run])
+        return _ensemble([load(member, device, "translate", engine) for member in run])
     folder = find_run(run)
     experiment = read_experiment(folder, task)
     loaded = _LOADERS[experiment.task](folder, experiment, device)
@@ -128,7 +128,7 @@ def _name(run: Path) -> str:
 
 def check_direction(first: Translator, other: Translator) -> None:
     """Refuse two translators of different directions, where their languages are known."""
-    ways = [(one.source_language, one.target_language) for one in (first, other)]
+    ways = [(translator.source_language, translator.target_language) for translator in (first, other)]
     plain = [[plain_tag(language).split("-")[0] for language in way] for way in ways]
     if all(map(all, plain)) and plain[0] != plain[1]:
         raise RunError(

@@ -82,7 +82,9 @@ def end_alike(source: str, translation: str) -> str:
 
 def wrong_with(source: str, translation: str, finished: str, same_language: bool) -> list[str]:
     """The flags of one sentence, from what was written alone."""
-    found: list[str] = [one for one in flags(source.split(), translation.split()) if one != "copy" or not same_language]
+    found: list[str] = [
+        flag for flag in flags(source.split(), translation.split()) if flag != "copy" or not same_language
+    ]
     stutters = _STUTTER.search(translation[:10_000]) and not _STUTTER.search(source[:10_000])
     if stutters and "loop" not in found and not loops(source.split()):
         found.append("loop")
@@ -95,7 +97,7 @@ def lost_numbers(source: str, translation: str) -> list[str]:
 
     Numbers are compared by their digits, so that 1,234.50 and 1 234,50 are the same.
     """
-    addresses = [one for one in find_addresses(source) if one not in translation]
+    addresses = [address for address in find_addresses(source) if address not in translation]
     if not _DIGIT.search(source):
         return addresses
     read, wrote = (
@@ -124,8 +126,8 @@ def unseen(encoded: Tokenised) -> list[str]:
 
 def merge(values: list[list[str]]) -> list[str]:
     """Flags of several sentences, each once, in the order of NOTES."""
-    present = {one for some in values for one in some}
-    return [one for one in NOTES if one in present]
+    present = {flag for flags in values for flag in flags}
+    return [flag for flag in NOTES if flag in present]
 
 
 # --- languages: the code of one, then common words of it

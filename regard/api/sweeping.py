@@ -90,7 +90,7 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
     trials: dict[str, Trial] = {}
     groups = {_label(chosen): chosen for chosen in _choices(tables, path)}
     axes = {"train.seed", *(name for chosen in groups.values() for name in chosen)}
-    for name in (one.partition("=")[0].strip() for one in settings):
+    for name in (setting.partition("=")[0].strip() for setting in settings):
         if name in axes:
             raise ConfigError(f"{path} sets {name} for each run itself; change it there, or leave it out.")
     for group, chosen in groups.items():
@@ -112,7 +112,7 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
 def _choices(tables: Mapping[str, Any], path: str | Path) -> list[Settings]:
     """Each entry of [[runs]], or none, with each combination of [grid]."""
     runs, grid = tables.get("runs", [{}]), tables.get("grid", {})
-    if not isinstance(runs, list) or not runs or not all(isinstance(one, dict) for one in runs):
+    if not isinstance(runs, list) or not runs or not all(isinstance(run, dict) for run in runs):
         raise ConfigError("[[runs]] is a list of tables of settings, each such as model.score = 'dot'.")
     if not isinstance(grid, dict):
         raise ConfigError(f"[grid] is a table of lists, as in model.layers = [1, 2]; got {grid!r}.")
@@ -123,27 +123,27 @@ def _choices(tables: Mapping[str, Any], path: str | Path) -> list[Settings]:
     if not axes and not any(runs):
         raise ConfigError("There is nothing to sweep over: give a [grid], such as model.layers = [1, 2], or [[runs]].")
     combined = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    found = [{**_flat(one), **some} for one in runs for some in combined]
-    if any("train.seed" in one for one in found):
+    choices = [{**_flat(run), **values} for run in runs for values in combined]
+    if any("train.seed" in choice for choice in choices):
         raise ConfigError("The seeds of a sweep are those of `seeds`, as in seeds = [1, 2, 3]; not train.seed.")
-    names = [_label(one) for one in found]
+    names = [_label(choice) for choice in choices]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f"The settings {twice[0]} occur twice in {path}; leave one out.")
-    return found
+    return choices
 
 
 def _flat(table: Mapping[str, Any]) -> Settings:
     """{"model": {"width": 3}} -> {"model.width": 3}; "model.width" in quotes stays as it is."""
-    found: Settings = {}
+    settings: Settings = {}
     for section, values in table.items():
         if isinstance(values, dict):
-            found |= {f"{section}.{key}": value for key, value in values.items()}
+            settings |= {f"{section}.{key}": value for key, value in values.items()}
         else:
-            found[section] = values
-    for name in found:
+            settings[section] = values
+    for name in settings:
         if name.partition(".")[0] not in SECTIONS or "." not in name:
             raise ConfigError(f"A sweep changes settings such as model.layers; got {name!r}.")
-    return found
+    return settings
 
 
 def _changed(tables: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _resolve(tables: Mapping[str, Any], run: Path = Path()) -> Experiment:
 
 
 def _seeds(given: Any) -> list[int]:
-    if not isinstance(given, list) or not given or not all(type(one) is int for one in given):
+    if not isinstance(given, list) or not given or not all(type(seed) is int for seed in given):
         raise ConfigError(f"seeds must be a list of whole numbers, as in seeds = [1, 2, 3]; got {given!r}.")
     if len(set(given)) < len(given):
         raise ConfigError(f"Every seed makes the same run again; name each once, got seeds = {given!r}.")
@@ -223,7 +223,7 @@ def start_training(out: Path, threads: int, started: str = ".", factor: int = 0)
                 "parameters": translator.size,
                 "references": references,
                 "written": [
-                    [one.text for one in translator.translate(sources, split=False, **decode)]
+                    [translation.text for translation in translator.translate(sources, split=False, **decode)]
                     for decode in trial.decodes
                 ],
             }
@@ -284,8 +284,8 @@ def sweep(
     trials, folder = read_sweep(file, settings), Path(out).absolute()
     if halving:
         experiments = [_resolve(trial.tables) for trial in trials]
-        differ = [name for one in experiments for name in differences(experiments[0], one)]
-        check_halving(halving, differ, {one.train.validate_every for one in experiments})
+        differ = [name for experiment in experiments for name in differences(experiments[0], experiment)]
+        check_halving(halving, differ, {experiment.train.validate_every for experiment in experiments})
     if not (folder / "plan.jsonl").exists():
         check_corpora(trials)
     content = "".join(json.dumps(trial) + "\n" for trial in trials).encode()
@@ -325,7 +325,7 @@ def check_folder(folder: Path, content: bytes) -> None:
     if path.is_file():
         if path.read_bytes() != content:
             raise RunError(f"{folder} holds a sweep with other settings or another test set; choose another --out.")
-    elif folder.exists() and (not folder.is_dir() or any(not one.name.startswith(".") for one in folder.iterdir())):
+    elif folder.exists() and (not folder.is_dir() or any(not file.name.startswith(".") for file in folder.iterdir())):
         raise RunError(f"{folder} exists and is not the folder of a sweep; choose another --out.")
 
 
@@ -340,15 +340,15 @@ def collect(folder: Path, trials: Sequence[Trial], shards: Sequence[Shard], prog
         if lines is None:
             failed |= {trial.name: reason.read_text(encoding="utf-8").strip()} if reason.exists() else {}
             continue
-        found, finished = json.loads(lines[0]), finished + 1
-        if "stopped" in found:
-            stopped[trial.name] = found["stopped"]
+        result, finished = json.loads(lines[0]), finished + 1
+        if "stopped" in result:
+            stopped[trial.name] = result["stopped"]
             continue
-        if references is not None and found["references"] != references:
+        if references is not None and result["references"] != references:
             raise DataError("The runs have different validation sets, so their scores differ for that; give a [test].")
-        references = found["references"]
-        for group, written in zip(trial.groups, found["written"], strict=True):
-            groups.setdefault(group, {})[trial.seed] = System(written, found["parameters"], found["seconds"])
+        references = result["references"]
+        for group, written in zip(trial.groups, result["written"], strict=True):
+            groups.setdefault(group, {})[trial.seed] = System(written, result["parameters"], result["seconds"])
     table = None
     if references is not None:
         table = compare_groups(groups, references, progress=progress)
@@ -366,7 +366,7 @@ def training_seconds(run: Path) -> float | None:
 
 def group_by_seed(runs: Sequence[Path]) -> dict[str, dict[int, Path]]:
     """Runs that differ in train.seed alone, by group; a group is named by the settings in which the groups differ."""
-    found: dict[str, dict[int, Path]] = {}
+    groups: dict[str, dict[int, Path]] = {}
     settings: dict[str, Settings] = {}
     for run in runs:
         tables = read_experiment(run, "translate").tables()
@@ -374,15 +374,15 @@ def group_by_seed(runs: Sequence[Path]) -> dict[str, dict[int, Path]]:
         seed = flat.pop("train.seed")
         key = json.dumps(flat, sort_keys=True)
         settings[key] = flat
-        if seed in found.setdefault(key, {}):
-            raise ConfigError(f"{run} and {found[key][seed]} have the same settings and the same seed; name one.")
-        found[key][seed] = run
+        if seed in groups.setdefault(key, {}):
+            raise ConfigError(f"{run} and {groups[key][seed]} have the same settings and the same seed; name one.")
+        groups[key][seed] = run
     alike: dict[str, list[Settings]] = {}  # the groups of each model: settings of others need no mention
     for flat in settings.values():
         alike.setdefault(flat["model.name"], []).append(flat)
     differ = dict.fromkeys(["model.name"] if len(alike) > 1 else [])
-    for some in alike.values():
-        differ |= dict.fromkeys(name for name in some[0] if any(one[name] != some[0][name] for one in some))
-    alone = str(min(next(iter(found.values())).values()))
-    named = {key: {name: settings[key][name] for name in differ if name in settings[key]} for key in found}
-    return {_label(named[key]) or alone: group for key, group in found.items()}
+    for first, *others in alike.values():
+        differ |= dict.fromkeys(name for name in first if any(other[name] != first[name] for other in others))
+    alone = str(min(next(iter(groups.values())).values()))
+    named = {key: {name: settings[key][name] for name in differ if name in settings[key]} for key in groups}
+    return {_label(named[key]) or alone: group for key, group in groups.items()}

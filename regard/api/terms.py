@@ -80,7 +80,7 @@ class Termbase:
     def __init__(self, terms: TermPairs, read: Rewrite = rewrite, write: Rewrite = rewrite) -> None:
         pairs = list(terms.items() if isinstance(terms, Mapping) else terms)
         for pair in pairs:
-            if len(pair) != 2 or not all(isinstance(one, str) and one.strip() for one in pair):
+            if len(pair) != 2 or not all(isinstance(words, str) and words.strip() for words in pair):
                 raise DataError(f"A term is a pair of source words and target words; got {pair!r:.80}.")
         self._read = read
         stripped = [(source.strip(), write(target.strip()).text) for source, target in pairs]
@@ -142,16 +142,16 @@ class _Wanted:
         unknown = sum(not ids for _, ids in self.spelled)
         # A translation that starts over behind a term is longer than the plain one and its terms.
         longest = len(self.plain.ids) + self.size + SLACK
-        fit = (one for one in found if one.finished and len(one.ids) <= longest)
-        self.whole = [one for one in fit if len(self.missing(one)) <= unknown]
+        fit = (hypothesis for hypothesis in found if hypothesis.finished and len(hypothesis.ids) <= longest)
+        self.whole = [hypothesis for hypothesis in fit if len(self.missing(hypothesis)) <= unknown]
 
     def choose(self, weigh: ReadWeights) -> None:
         """Replace the translation by what was found, the best by score and attention first."""
         read = self.draft.encoded
-        seen = weigh([read.ids] * len(self.whole), [one.ids for one in self.whole])
+        attention = weigh([read.ids] * len(self.whole), [hypothesis.ids for hypothesis in self.whole])
         rated = [
-            one.score + _attended(one.ids, weights, read, self.spelled)
-            for one, weights in zip(self.whole, seen, strict=True)
+            hypothesis.score + _attended(hypothesis.ids, weights, read, self.spelled)
+            for hypothesis, weights in zip(self.whole, attention, strict=True)
         ]
         order = sorted(range(len(rated)), key=rated.__getitem__, reverse=True)
         self.draft.found = [self.whole[at] for at in order] or self.draft.found
@@ -166,31 +166,35 @@ def place_terms(
     A translation that must begin with a prefix keeps it: terms that are not in it come behind it.
     """
     begins = prefixes or [[] for _ in drafts]
-    wanted = [
+    sentences = [
         _Wanted(draft, terms.find(draft.segment.text), vocabulary, begin)
         for draft, begin in zip(drafts, begins, strict=True)
     ]
-    waiting = [one for one in wanted if one.missing(one.plain)]
-    for one in waiting:
-        left = _without(one.terms, vocabulary.decode(one.begins))
-        one.spelled = [(span, _spell(target, vocabulary)) for span, _, target in left]
+    waiting = [sentence for sentence in sentences if sentence.missing(sentence.plain)]
+    for sentence in waiting:
+        left = _without(sentence.terms, vocabulary.decode(sentence.begins))
+        sentence.spelled = [(span, _spell(target, vocabulary)) for span, _, target in left]
     joined = _joined(vocabulary) if waiting else []
     for ways in (_in_place, _anywhere):
-        waiting = [one for one in waiting if one.size and not one.whole]
-        weights = weigh([one.draft.encoded.ids for one in waiting], [one.plain.ids for one in waiting])
+        waiting = [sentence for sentence in waiting if sentence.size and not sentence.whole]
+        pairs = [sentence.draft.encoded.ids for sentence in waiting], [sentence.plain.ids for sentence in waiting]
         tries = [
-            (one, way)
-            for one, seen in zip(waiting, weights, strict=True)
-            for way in ways(one.draft.encoded, vocabulary.tokenised(one.plain.ids), seen, one.spelled, one.begins)
-        ]
-        results = search([one.draft.encoded.ids for one, _ in tries], [way for _, way in tries], joined)
-        for (one, _), hypotheses in zip(tries, results, strict=True):
-            one.take(hypotheses)
-        for one in waiting:
-            one.choose(weigh)
-    for one in wanted:
-        lost = (f"{source} → {target}" for _, source, target in one.missing(one.plain))
-        one.draft.unplaced = list(dict.fromkeys(lost))
+            (sentence, way)
+            for sentence, weights in zip(waiting, weigh(*pairs), strict=True)
+            for way in ways(
+                sentence.draft.encoded, vocabulary.tokenised(sentence.plain.ids), weights, sentence.spelled,
+                sentence.begins,
+            )
+        ]  # fmt: skip
+        rows = [sentence.draft.encoded.ids for sentence, _ in tries]
+        results = search(rows, [way for _, way in tries], joined)
+        for (sentence, _), hypotheses in zip(tries, results, strict=True):
+            sentence.take(hypotheses)
+        for sentence in waiting:
+            sentence.choose(weigh)
+    for sentence in sentences:
+        lost = (f"{source} → {target}" for _, source, target in sentence.missing(sentence.plain))
+        sentence.draft.unplaced = list(dict.fromkeys(lost))
 
 
 def link_terms(terms: Termbase, source: str, target: str, links: tuple[Link, ...]) -> tuple[Link, ...]:
@@ -199,11 +203,11 @@ def link_terms(terms: Termbase, source: str, target: str, links: tuple[Link, ...
     for span, _, words in terms.find(source):
         # Not in the case-folded text, which may be longer.
         places = (match.span() for match in re.finditer(_whole(words), target, re.IGNORECASE))
-        place = next((one for one in places if all(one != other.target for other in given)), None)
+        place = next((place for place in places if all(place != link.target for link in given)), None)
         given += [Link(span, place)] if place else []
 
     def free(link: Link) -> bool:
-        sides = ((mine, its) for one in given for mine, its in zip(one[:2], link[:2], strict=True))
+        sides = ((mine, its) for term in given for mine, its in zip(term[:2], link[:2], strict=True))
         return not any(mine[0] < its[1] and its[0] < mine[1] for mine, its in sides)
 
     return (*filter(free, links), *given)
@@ -236,8 +240,8 @@ def _joined(vocabulary: Vocabulary) -> Ids:
     size = len(vocabulary.decode(before))
     if vocabulary.kind == "word":
         return []
-    each = ((index, vocabulary.decode([*before, index])[size:]) for index in range(UNKNOWN + 1, len(vocabulary)))
-    return [index for index, more in each if more[:1].isalnum()]
+    tokens = ((index, vocabulary.decode([*before, index])[size:]) for index in range(UNKNOWN + 1, len(vocabulary)))
+    return [index for index, text in tokens if text[:1].isalnum()]
 
 
 class Placement(NamedTuple):
@@ -269,10 +273,10 @@ def _in_place(
     for span, _ in spelled:
         columns = _columns(encoded, span)
         mass = weights[:, columns].sum(1) if columns else np.zeros(len(weights), np.float32)  # [T]
-        each = [float(mass[a:b].max(initial=0.0)) for a, b in zip(starts, ends, strict=True)]
-        if not any(each):
+        masses = [float(mass[a:b].max(initial=0.0)) for a, b in zip(starts, ends, strict=True)]  # of each word
+        if not any(masses):
             return _anywhere(encoded, plain, weights, spelled, begins)
-        first, last = _run(each, max(range(len(each)), key=each.__getitem__))
+        first, last = _run(masses, max(range(len(masses)), key=masses.__getitem__))
         if starts[first] < len(begins):  # what it would replace is given
             return _anywhere(encoded, plain, weights, spelled, begins)
         places.append((starts[first], ends[last]))

@@ -89,20 +89,21 @@ def spell_drafts(
     """The texts of each draft: unknown words are copied from the source where there is a `lexicon`, and with
     `split` what was taken out of the sentence is put back."""
     for draft in drafts:
-        draft.texts = [translator.target_vocabulary.decode(one.ids) for one in draft.found]
+        draft.texts = [translator.target_vocabulary.decode(hypothesis.ids) for hypothesis in draft.found]
     if lexicon is not None and not isinstance(translator.model, Ensemble) and attentions_to_source(translator.model):
-        unknown = [(draft, at) for draft in drafts for at, one in enumerate(draft.found) if UNKNOWN in one.ids]
-        both = [one.encoded.ids for one, _ in unknown], [one.found[at].ids for one, at in unknown]
-        for (draft, at), seen in zip(unknown, translator.weigh(*both), strict=True):
+        written = ((draft, at, hypothesis) for draft in drafts for at, hypothesis in enumerate(draft.found))
+        unknown = [(draft, at) for draft, at, hypothesis in written if UNKNOWN in hypothesis.ids]
+        pairs = [draft.encoded.ids for draft, _ in unknown], [draft.found[at].ids for draft, at in unknown]
+        for (draft, at), weights in zip(unknown, translator.weigh(*pairs), strict=True):
             ids, vocabulary = draft.found[at].ids, translator.target_vocabulary
-            draft.texts[at] = copy_unknown(draft.encoded, ids, seen, vocabulary, lexicon)
+            draft.texts[at] = copy_unknown(draft.encoded, ids, weights, vocabulary, lexicon)
     if not split:
         return
     for draft in drafts:
-        draft.texts = [passages.end_alike(draft.segment.text, one) for one in draft.texts]
+        draft.texts = [passages.end_alike(draft.segment.text, text) for text in draft.texts]
     tagged = [(draft, at) for draft in drafts if draft.segment.tags for at in range(len(draft.texts))]
-    pairs = [one.segment.text for one, _ in tagged], [one.texts[at] for one, at in tagged]
-    for (draft, at), linked in zip(tagged, translator.link_words(*pairs, terms), strict=True):
+    texts = [draft.segment.text for draft, _ in tagged], [draft.texts[at] for draft, at in tagged]
+    for (draft, at), linked in zip(tagged, translator.link_words(*texts, terms), strict=True):
         source = draft.segment.text
         draft.texts[at] = spell(draft.segment, join_sentences(source, [(0, len(source))], [linked]))
 
@@ -150,10 +151,11 @@ def translations_of(translator: Written, draft: Draft, config: DecodeConfig) -> 
     unknown, before = wrong_with_source(translator, draft.encoded)
     before += ["term"] if draft.unplaced else []
     for number in draft.candidates(config.nbest, sampled=config.temperature > 0):
-        one, text = draft.found[number], draft.texts[number]
-        ended = one.ended if draft.encoded.ids else "empty"
+        hypothesis, text = draft.found[number], draft.texts[number]
+        ended = hypothesis.ended if draft.encoded.ids else "empty"
         flags = [*before, *wrong_with_target(translator, draft.segment.inner, text, ended)]
-        numbers = one.score, one.logprob, translator.target_vocabulary.pieces(one.ids), one.token_logprobs
+        pieces = translator.target_vocabulary.pieces(hypothesis.ids)
+        numbers = hypothesis.score, hypothesis.logprob, pieces, hypothesis.token_logprobs
         group.append(Translation(text, *numbers, ended, group, unknown, flags, draft.unplaced))
     return group
 
@@ -164,19 +166,19 @@ def join(passage: passages.Passage, sentences: list[list[Translation]]) -> Trans
         return sentences[0][0]
     group: list[Translation] = []
     for rank in range(max(map(len, sentences))):
-        chosen = [some[min(rank, len(some) - 1)] for some in sentences]
+        chosen = [candidates[min(rank, len(candidates) - 1)] for candidates in sentences]
         group.append(
             Translation(
-                text=join_sentences(passage.text, passage.spans, [Sentence(one.text) for one in chosen]).text,
-                score=sum(one.score for one in chosen),
-                logprob=sum(one.logprob for one in chosen),
-                tokens=[piece for one in chosen for piece in one.tokens],
-                token_logprobs=[number for one in chosen for number in one.token_logprobs],
-                finished=passages.worst([one.finished for one in chosen]),
+                text=join_sentences(passage.text, passage.spans, [Sentence(part.text) for part in chosen]).text,
+                score=sum(part.score for part in chosen),
+                logprob=sum(part.logprob for part in chosen),
+                tokens=[piece for part in chosen for piece in part.tokens],
+                token_logprobs=[number for part in chosen for number in part.token_logprobs],
+                finished=passages.worst([part.finished for part in chosen]),
                 nbest=group,
-                unknown=[word for one in chosen for word in one.unknown],
-                unplaced=[term for one in chosen for term in one.unplaced],
-                flags=passages.merge([*(one.flags for one in chosen), ["cut"] if passage.cut else []]),
+                unknown=[word for part in chosen for word in part.unknown],
+                unplaced=[term for part in chosen for term in part.unplaced],
+                flags=passages.merge([*(part.flags for part in chosen), ["cut"] if passage.cut else []]),
             )
         )
     return group[0]

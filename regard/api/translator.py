@@ -38,7 +38,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.interop.ctranslate2 import Engine
 from regard.look.assemble import assemble
-from regard.look.change import Change, Changed, Force, change, find
+from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
@@ -129,7 +129,7 @@ class Translator(Trained):
         batches, `observe(step)` with every step of a beam search, and `stop() -> bool` before every step.
 
         >>> translator = regard.load("en-fr/bahdanau")
-        >>> [str(one) for one in translator.translate(["Where is the station?", ""], beam=5)]
+        >>> [str(found) for found in translator.translate(["Where is the station?", ""], beam=5)]
         ['Où est la gare ?', '']
         """
         texts = as_texts(text)
@@ -138,23 +138,24 @@ class Translator(Trained):
         config = self.settings(**settings)
         prefixes = None if prefix is None else self._prefixes(prefix, len(texts))
         split = split and prefixes is None
-        long = [max_tokens is not None and bool(self.too_long(one, max_tokens)) for one in texts]
+        skipped = [max_tokens is not None and bool(self.too_long(given, max_tokens)) for given in texts]
         read = partial(passages.take_apart, most=self.experiment.data.max_length) if split else passages.keep_whole
-        parts = [read("" if much else one, self.encode) for one, much in zip(texts, long, strict=True)]
+        parts = [read("" if skip else given, self.encode) for given, skip in zip(texts, skipped, strict=True)]
         drafts = [Draft(*pair) for passage in parts for pair in zip(passage.segments, passage.encoded, strict=True)]
         search: Any = self.engine.search if self.engine and not observe else partial(self._search, observe=observe)
-        # All of the beam: some of it may be the same text, or hold a term as a part of a longer word.
+        # The whole beam: some hypotheses may have the same text, or hold a term as a part of a longer word.
         several = config.nbest > 1 and not config.temperature
         whole = dataclasses.replace(config, nbest=config.beam) if several else config
-        found = search([one.encoded.ids for one in drafts], whole, prefixes=prefixes, progress=progress, stop=stop)
-        for draft, hypotheses in zip(drafts, found, strict=True):
+        rows = [draft.encoded.ids for draft in drafts]
+        beams = search(rows, whole, prefixes=prefixes, progress=progress, stop=stop)
+        for draft, hypotheses in zip(drafts, beams, strict=True):
             draft.found = hypotheses
         if terms:
             self._place_terms(self._termbase(terms), drafts, prefixes, config, stop)
         spell_drafts(self, drafts, None if unknown == "keep" else lexicon or {}, split, terms)
-        each = iter(translations_of(self, draft, config) for draft in drafts)
-        translations = [join(passage, [next(each) for _ in passage.segments]) for passage in parts]
-        for place in (place for place, much in enumerate(long) if much):
+        candidates = iter(translations_of(self, draft, config) for draft in drafts)
+        translations = [join(passage, [next(candidates) for _ in passage.segments]) for passage in parts]
+        for place in (place for place, skip in enumerate(skipped) if skip):
             translations[place] = dataclasses.replace(translations[place], finished="too long")
         return translations[0] if isinstance(text, str) else translations
 
@@ -163,7 +164,7 @@ class Translator(Trained):
         wanted = [prefix] * count if isinstance(prefix, str) else list(prefix)
         if len(wanted) != count:
             raise DataError(f"Expected one prefix for each sentence, {count} in all; got {len(wanted)}.")
-        return [self.prefix_ids(one) for one in wanted]
+        return [self.prefix_ids(text) for text in wanted]
 
     def look(
         self,
@@ -209,7 +210,13 @@ class Translator(Trained):
         flags, steps = wrong_with_source(self, encoded)[1], list[SearchStep]()
         with torch.inference_mode(), change(self.model, *(item for item in changes if item not in forces)) as changed:
             if target is None:
-                search = partial(self._search_one, encoded.ids, self.settings(**options), changed)
+                config = self.settings(**options)
+
+                def search(begins: list[int] | None, observe: Observe | None = None) -> Hypothesis:
+                    changed.restart()
+                    prefixes = None if begins is None else [begins]
+                    return self._search([encoded.ids], config, prefixes=prefixes, observe=observe)[0][0]
+
                 begins, described = tracing.force_words(forces, begins, search, self.prefix_ids)
                 forced += described
                 hypothesis = search(begins, steps.append if tree else None)
@@ -240,15 +247,17 @@ class Translator(Trained):
             for ids in (*(read.ids for read in encoded), *written):
                 tracing.check_length(ids)
             pairs = [([*read.ids, END], [*ids, END]) for read, ids in zip(encoded, written, strict=True)]
-            found: dict[int, Trace] = {}
+            traces: dict[int, Trace] = {}
             for places, *batch in links.read_together(pairs, self.device):  # of like length
                 with torch.inference_mode(), record(self.model, names) as seen:
                     self.model(*batch)
                 for row, place in enumerate(places):
                     texts = encoded[place], self.target_vocabulary.tokenised(written[place])
-                    source, target = (tracing.tokens_of(one, ended=True) for one in texts)
-                    found[place] = assemble(self.model, seen, source, target, row, about=self.about, weights_alone=True)
-            yield from (found[place] for place in range(len(pairs)))
+                    source, target = (tracing.tokens_of(text, ended=True) for text in texts)
+                    traces[place] = assemble(
+                        self.model, seen, source, target, row, about=self.about, weights_alone=True
+                    )
+            yield from (traces[place] for place in range(len(pairs)))
 
     def link_words(
         self, sources: Sequence[str], targets: Sequence[str], terms: TermPairs | None = None
@@ -260,16 +269,16 @@ class Translator(Trained):
         has the links of the diagonal. `terms` are linked with their own source words.
         """
         pairs = list(zip(sources, targets, strict=True))
-        found = [links.diagonal(*pair) for pair in pairs]
+        linked = [links.diagonal(*pair) for pair in pairs]
         attends = not isinstance(self.model, Ensemble) and bool(attentions_to_source(self.model))
         fit = [number for number, pair in enumerate(pairs) if attends and self.can_trace(*pair)]
-        traces = self.trace_pairs([sources[one] for one in fit], [targets[one] for one in fit]) if fit else ()
+        traces = self.trace_pairs([sources[at] for at in fit], [targets[at] for at in fit]) if fit else ()
         for number, trace in zip(fit, traces, strict=True):
-            found[number] = links.link_words(trace, self.heads) or found[number]
+            linked[number] = links.link_words(trace, self.heads) or linked[number]
         if terms:
             base = self._termbase(terms)
-            found = [link_terms(base, *pair, some) for pair, some in zip(pairs, found, strict=True)]
-        return [Sentence(target, some) for target, some in zip(targets, found, strict=True)]
+            linked = [link_terms(base, *pair, words) for pair, words in zip(pairs, linked, strict=True)]
+        return [Sentence(target, words) for target, words in zip(targets, linked, strict=True)]
 
     def can_trace(self, source: str, target: str) -> bool:
         """Whether both sentences have words, and not too many to look into."""
@@ -306,7 +315,8 @@ class Translator(Trained):
         BLEU 100.00 ...
         """
         options = {"split": False, **options}  # the segments of a test set stay as they are
-        return score([one.text for one in self.translate(list(source), **options)], list(target), metrics=metrics)
+        written = [translation.text for translation in self.translate(list(source), **options)]
+        return score(written, list(target), metrics=metrics)
 
     def perplexity(self, source: Sequence[str], target: Sequence[str], progress: Progress | None = None) -> float:
         """exp of the mean negative log-likelihood per reference token, END included.
@@ -319,8 +329,8 @@ class Translator(Trained):
         if len(source) != len(target):
             raise DataError(f"Each sentence needs its reference; got {len(source)} and {len(target)}.")
         pairs = [
-            ([*self.encode(one).ids, END], [*self.prefix_ids(other), END])
-            for one, other in zip(source, target, strict=True)
+            ([*self.encode(sentence).ids, END], [*self.prefix_ids(reference), END])
+            for sentence, reference in zip(source, target, strict=True)
         ]
         total, batches = 0.0, links.read_together(pairs, self.device)
         for _, read, lengths, gold in reporting(batches, progress, len(pairs), lambda batch: len(batch[0])):
@@ -370,18 +380,6 @@ class Translator(Trained):
         how: dict[str, Any] = {"batch_tokens": BATCH_TOKENS[self.device.type == "cuda"], "weigher": self._weigher}
         return decode_many(self.model, rows, config, self.device, progress=progress, demands=Demands(**demands), **how)  # type: ignore[arg-type]
 
-    def _search_one(
-        self,
-        ids: list[int],
-        config: DecodeConfig,
-        changed: Changed,
-        begins: list[int] | None,
-        observe: Observe | None = None,
-    ) -> Hypothesis:
-        """The best translation of one sentence, while `changed` acts on the model."""
-        changed.restart()
-        return self._search([ids], config, prefixes=None if begins is None else [begins], observe=observe)[0][0]
-
     def _termbase(self, terms: TermPairs) -> Termbase:
         return Termbase(terms, self.source_vocabulary.comparable, self.target_vocabulary.in_form)
 
@@ -395,15 +393,15 @@ class Translator(Trained):
         wide = dataclasses.replace(config, beam=beam, nbest=beam, temperature=0.0, top_k=0, top_p=1.0)
 
         def search(rows: list[list[int]], ways: list[Placement], joined: list[int]) -> list[list[Hypothesis]]:
-            wanted = Terms([one.terms for one in ways], [one.replaced for one in ways], joined)
-            begun = [one.prefix for one in ways]
-            return self._search(rows, wide, terms=wanted, prefixes=begun, stop=stop) if rows else []
+            wanted = Terms([way.terms for way in ways], [way.replaced for way in ways], joined)
+            prefixes = [way.prefix for way in ways]
+            return self._search(rows, wide, terms=wanted, prefixes=prefixes, stop=stop) if rows else []
 
         place_terms(terms, drafts, prefixes, self.target_vocabulary, search, self.weigh)
 
     def check_changes(self, changes: Sequence[Change]) -> None:
         """Refuse changes of attention if the model has none; words can be forced in any model."""
-        if any(not isinstance(one, Force) for one in changes) and links.is_fixed(self.model):
+        if any(not isinstance(item, Force) for item in changes) and links.is_fixed(self.model):
             raise RunError(
                 f"{self.name} is a {self.experiment.name}, which has no attention to words to change; force words of "
                 f"the translation, or use another model, such as bahdanau, luong or transformer."
@@ -428,8 +426,8 @@ def as_texts(text: str | Sequence[str]) -> list[str]:
     if isinstance(text, bytes) or not isinstance(text, Iterable):
         raise DataError(f"A sentence is text; got {type(text).__name__}.")
     texts = [text] if isinstance(text, str) else list(text)
-    for one in texts:
-        clean(one)
+    for given in texts:
+        clean(given)
     return texts
 
 
