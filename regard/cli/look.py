@@ -81,7 +81,7 @@ def look(
 
     options: dict[str, Any] = {"target": target, "terms": terms, "beam": beam}
     options |= vars(drawing) | vars(picture) | vars(what_if)
-    # those that were passed
+    # Those that were passed.
     given = {name: value for name, value in options.items() if value is not None and value is not False and value != []}
     for name in ("layer", "head"):
         if given.get(name, "").removeprefix("-").isdecimal():
@@ -134,7 +134,7 @@ def put_texts(task: str, trace: Any, unchanged: str | None) -> None:
 
 
 def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:
-    """Refuse options that do not belong to the task, or not together, before anything is loaded."""
+    """Refuse options that do not apply to the task or cannot be combined, before anything is loaded."""
     from regard.look.table import VIEWS
 
     view = given.get("view")
@@ -176,15 +176,15 @@ def _translation(translator: Any, text: str, given: dict[str, Any]) -> tuple[Any
         changes += inspecting.mask_word(translator, text, word)
     changes += [Temperature(given["temperature"])] if "temperature" in given else []
     beginnings: list[str] = []
-    for wish in given.get("force", ()):
-        step = re.fullmatch(r"([0-9]{1,6})=(.*)", wish, re.DOTALL)
-        if step is None and re.match(r"[^\s=]*=", wish):
+    for forced in given.get("force", ()):
+        step = re.fullmatch(r"([0-9]{1,6})=(.*)", forced, re.DOTALL)
+        if step is None and re.match(r"[^\s=]*=", forced):
             raise ConfigError(
                 f"--force takes STEP=WORD, where STEP is a number from 0, or the words that the translation begins "
-                f"with; got {label(wish)!r}."
+                f"with; got {label(forced)!r}."
             )
         if step is None:
-            beginnings.append(wish)
+            beginnings.append(forced)
         else:
             changes.append(Force(int(step[1]), step[2]))
     if len(beginnings) > 1:
@@ -202,10 +202,10 @@ def _caption(writer: Any, path: str, given: dict[str, Any]) -> tuple[Any, str | 
 
     grid = writer.model.config.grid
     changes: list[Change] = []
-    for wish in given.get("mask", ()):
-        row, column, *more = cells_of(wish)
+    for cell in given.get("mask", ()):
+        row, column, *more = cells_of(cell)
         if more or row >= grid or column >= grid:
-            raise ConfigError(f"A cell is ROW,COLUMN inside the grid of {grid} x {grid}, from 0; got {wish!r}.")
+            raise ConfigError(f"A cell is ROW,COLUMN inside the grid of {grid} x {grid}, from 0; got {cell!r}.")
         changes.append(Mask(row * grid + column, word=f"row {row}, column {column}"))
     changes += [Temperature(given["temperature"])] if "temperature" in given else []
     target, beam = given.get("target"), given.get("beam")

@@ -41,8 +41,8 @@ def heads(
 ) -> None:
     """Measure every head over a corpus: entropy, confidence, coverage, diagonality, mass on special tokens, AER.
 
-    With --on, the corpus may be of any size: its sums are kept in the folder --out, and after a crash the same command
-    continues. Pairs with an empty or a very long side are left out.
+    With --on, the corpus may be of any size: partial sums are kept in the folder --out, and after a crash the same
+    command continues. Pairs with an empty or a very long side are left out.
     """
     from regard.api.aligning import check_attends
     from regard.api.inspecting import report_heads
@@ -78,29 +78,29 @@ def _report_in_shards(run: Path, pairs: Pairs, out: Path | None, shards: Shards,
 
 
 def _put_worth(translator: Any, sources: list[str], targets: list[str], beam: int, as_json: bool) -> None:
-    """What BLEU loses without each head."""
+    """Print the loss in BLEU without each head."""
     from regard.api.inspecting import silence_heads
 
     with bar("removing heads") as progress:
         worth = silence_heads(translator, sources, targets, beam, progress)
-    rows = [{"module": one.name, "head": one.head, "bleu": one.score, "drop": one.drop} for one in worth]
+    rows = [{"module": head.name, "head": head.head, "bleu": head.score, "drop": head.drop} for head in worth]
     usual = translator.experiment.decode.beam
-    said = f"BLEU with beam {beam} (--beam)" + (f"; regard score searches with beam {usual}" * (usual != beam))
+    note = f"BLEU with beam {beam} (--beam)" + (f"; regard score searches with beam {usual}" * (usual != beam))
     found = {"sentences": len(sources), "beam": beam, "heads": rows}
-    put_result(f"{_worth(rows)}\n{fitted([said], [said])}", found, as_json)
+    put_result(f"{_worth(rows)}\n{fitted([note], [note])}", found, as_json)
 
 
 def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
     rows = [{"module": row.name, "layer": row.layer, "head": row.head, **row.values} for row in found.ranked(ranked)]
     rates = ", aer as a fraction, with shift 0 (regard align --choose tries both)" if "aer" in found.measures else ""
-    said = f"means over {counted(found.sentences, 'sentence')}, sorted by {ranked}; entropy in nats{rates}"
+    note = f"means over {counted(found.sentences, 'sentence')}, sorted by {ranked}; entropy in nats{rates}"
     data = {"sentences": found.sentences, "by": ranked, "heads": rows}
-    each = (
+    lines = (
         f"{row.name}, head {row.head}: {', '.join(f'{name} {value:.3f}' for name, value in row.values.items())}"
         for row in found.ranked(ranked)
     )
-    table = fitted(found.to_text(ranked).split("\n"), each)
-    put_result(f"{table}\n{fitted([said], [said])}", data, as_json)
+    table = fitted(found.to_text(ranked).split("\n"), lines)
+    put_result(f"{table}\n{fitted([note], [note])}", data, as_json)
 
 
 def _worth(rows: list[dict[str, Any]]) -> str:
@@ -134,9 +134,9 @@ def flow(
     check_out(out)
     flows: dict[str, Flow] = {}
     with bar("computing gradients"):
-        for one in [run, *(with_run or [])]:
-            translator = load(one, task="translate")
-            name = translator.name if translator.name not in flows else str(one)
+        for folder in [run, *(with_run or [])]:
+            translator = load(folder, task="translate")
+            name = translator.name if translator.name not in flows else str(folder)
             flows[name] = flow_of(translator, text, target)
     if out is not None:
         put(f"drawn: {draw_flows(flows, out, label(text, 60))}")
@@ -163,8 +163,8 @@ def reach(
 ) -> None:
     """Measure how far back a language model attends in a text, and to which words.
 
-    With --on, the text may be of any size: its sums are kept in the folder --out, and after a crash the same command
-    continues.
+    With --on, the text may be of any size: partial sums are kept in the folder --out, and after a crash the same
+    command continues.
     """
     if farthest < 1:
         raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
@@ -182,11 +182,11 @@ def reach(
         with bar("reading") as progress:
             found = writer.reach(lines_of(file), farthest, progress)
     modules = []
-    for one in found:
-        top = one.favourites(least)[: max(0, words)]
-        named = dict(zip(writer.vocabulary.pieces(top), (one.words[word] for word in top), strict=True))
-        modules.append({"module": one.name, "mean": one.mean, "shares": one.shares.tolist(), "words": named})
-    text = "\n\n".join(_reach_table(one) for one in modules)
+    for module in found:
+        top = module.favourites(least)[: max(0, words)]
+        named = dict(zip(writer.vocabulary.pieces(top), (module.words[word] for word in top), strict=True))
+        modules.append({"module": module.name, "mean": module.mean, "shares": module.shares.tolist(), "words": named})
+    text = "\n\n".join(map(_reach_table, modules))
     put_result(text, {"run": str(run), "farthest": farthest, "modules": modules}, as_json)
 
 

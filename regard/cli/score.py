@@ -53,7 +53,7 @@ class Scoring:
             check_out(self.plot)
 
     def metrics(self, references: list[str]) -> list[str]:
-        """All, or all but TER; says why if the option leaves the choice open."""
+        """All metrics, or all but TER, with a note if it is left out because it takes long."""
         from regard.evaluate.scores import METRICS, ter_takes_long
 
         long = self.ter is None and ter_takes_long(references)
@@ -76,10 +76,10 @@ class Scoring:
         translator.settings(**options)  # refuses invalid settings before anything is translated
         with bar(f"translating with {translator.name}") as progress:
             found = translator.translate(sources, split=False, progress=progress, **options)
-        empty = sum("empty" in one.flags for one in found)
+        empty = sum("empty" in translation.flags for translation in found)
         if empty:
             typer.echo(f"empty translations of {translator.name}: {empty} of {len(found)}", err=True)
-        written = [one.text for one in found]
+        written = [translation.text for translation in found]
         with bar("scoring"):
             return written, score(written, references, metrics=metrics, **self.measured)
 
@@ -123,7 +123,7 @@ class Documents:
 def score(
     run: Run,
     settings: Annotated[
-        list[str] | None, Argument(metavar="[decode.key=value ...]", help="Settings of decoding, for translations.")
+        list[str] | None, Argument(metavar="[decode.key=value ...]", help="Decoding settings, for translators.")
     ] = None,
     *,
     pairs: Pairs,
@@ -142,7 +142,7 @@ def score(
     check_settings(settings or [])
     decoding = sections_of(settings or [])["decode"]
     if decoding and (pictures.images or labelled.documents):
-        raise ConfigError("Settings of decoding are for translations; leave them out.")
+        raise ConfigError("Decoding settings are for translators; leave them out.")
     if pictures.images is not None:
         return put_result(*pictures.score(run, how.beam, device), as_json)
     if labelled.documents is not None:
@@ -217,7 +217,7 @@ def _compare_runs(
     shared = len({translator.name for translator in translators}) < len(runs)
     names = [str(run) if shared else translator.name for run, translator in zip(runs, translators, strict=True)]
     metrics = how.metrics(references)
-    say = (lambda line: None) if as_json else put  # at once, or nothing where the results are one JSON object
+    say = (lambda line: None) if as_json else put  # as soon as known; JSON is one object at the end
     systems: dict[str, list[str]] = {}
     rows: dict[str, dict[str, Any]] = {}
     tables: dict[str, Any] = {}
@@ -264,12 +264,11 @@ def _compare_groups(
 
 def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device: Device = "auto") -> None:
     """Print the perplexity of a text under a language model; the end of a line is a token."""
-
     check_text_file(file, "perplexity")
     writer = load(run, device, "language")
     with bar("reading") as progress:
         value, tokens = writer.perplexity(lines_of(file), progress)
-    # Perplexities are comparable only with the same tokens, so the vocabulary comes along.
+    # Perplexities are comparable only with the same tokens, so the vocabulary is part of the result.
     kind = {"subwords": writer.vocabulary.kind, "vocabulary": len(writer.vocabulary)}
     found = {"run": writer.name, "perplexity": value, "tokens": tokens, **kind}
     put_result(f"perplexity {value:.3f} per token, {counted(tokens, 'token')}", found, as_json)
