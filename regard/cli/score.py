@@ -209,7 +209,7 @@ def _compare_runs(
 ) -> None:
     from regard.api.loading import check_direction
     from regard.evaluate import by_length as lengths
-    from regard.evaluate.significance import paired_bootstrap
+    from regard.evaluate.significance import group_bootstrap
 
     translators = [load(run, device, "translate") for run in runs]
     for other in translators[1:]:
@@ -232,7 +232,8 @@ def _compare_runs(
     comparisons: list[dict[str, Any]] = []
     for name in others:
         with bar("resampling") as progress:
-            result = paired_bootstrap(systems[name], systems[first], references, progress=progress, **how.measured)
+            pair = [systems[name]], [systems[first]]
+            result = group_bootstrap(*pair, references, progress=progress, **how.measured)
         comparisons.append({"run": name, "against": first, **asdict(result)})
         say(f"{name} against {first}: {result}")
     for name, table in tables.items():

@@ -59,7 +59,7 @@ def assemble(
         attended = _attended(name, kind, modules[name], seen, sizes, weights_alone)
         if name in cross and looking is not None:
             attended = replace(attended, query=looking.query, shift=looking.shift if kind == "cross" else 0)
-        layer = _layer(name, sum(each.kind == kind for each in attention.values()))
+        layer = _layer(name, sum(other.kind == kind for other in attention.values()))
         attention[name] = replace(attended, layer=layer)
         if name in cross and not weights_alone:
             steps += _steps(name, seen, len(target.tokens))
@@ -74,8 +74,8 @@ def add_probabilities(
 ) -> Side:
     """The target with the log-probability of each token and of the `best` alternatives at its place.
 
-    ids [T] are the tokens' numbers, logits [T, V] (longer ones are cut) what the model said, and `name` gives an id its
-    text.
+    ids [T] are those of the tokens, logits [T, V] those of the model (longer ones are cut), and `name` gives the text of
+    an id.
     """
     if len(ids) != len(target.tokens) or logits.shape[0] < len(ids):
         raise ShapeError(

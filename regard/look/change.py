@@ -258,7 +258,7 @@ class _Active:
         return Look(weights @ memory.values, weights, scores)
 
 
-# One hook a module, shared by nested blocks: scores change before weights whatever the order of the blocks.
+# One hook per module, shared by nested blocks: scores change before weights in any order of the blocks.
 _active: "WeakKeyDictionary[Attention, _Active]" = WeakKeyDictionary()
 
 
@@ -277,11 +277,11 @@ def change(model: nn.Module, *changes: Change) -> Iterator[Changed]:
     """
     modules = attentions(model)
     at: dict[Attention, list[Change]] = {}
-    for one in changes:
-        if not isinstance(one, Change):
-            raise ConfigError(f"A change is one of regard.look: Silence, Mask, Temperature, ...; got {one!r}.")
-        for name in find(model, one.where()):
-            at.setdefault(modules[name], []).append(one)
+    for item in changes:
+        if not isinstance(item, Change):
+            raise ConfigError(f"A change is one of regard.look: Silence, Mask, Temperature, ...; got {item!r}.")
+        for name in find(model, item.where()):
+            at.setdefault(modules[name], []).append(item)
     changed = Changed(tuple(changes), at)
     with ExitStack() as stack:
         for module, ours in at.items():
@@ -301,8 +301,8 @@ def _acting(module: Attention, changes: list[Change]) -> Iterator[None]:
     try:
         yield
     finally:
-        for one in changes:
-            active.changes.remove(one)
+        for item in changes:
+            active.changes.remove(item)
         if handle:
             handle.remove()
             del _active[module]
@@ -348,7 +348,7 @@ def importance(model: nn.Module, score: Callable[[], float], progress: Progress 
         with change(model, Silence(name, head)):
             without = score()
         found.append(Importance(name, head, without, whole - without))
-    return sorted(found, key=lambda each: -each.drop)
+    return sorted(found, key=lambda head: -head.drop)
 
 
 def all_heads(model: nn.Module, name: str) -> Sequence[int | None]:

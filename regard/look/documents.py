@@ -67,15 +67,15 @@ def look_at(
             f"A document model with pooling {model.config.pooling!r} has no attention; "
             f"train one with model.pooling = 'attention'."
         )
-    each = _rows(seen, "words.pool.attention", lengths)  # N lists
+    weights = _rows(seen, "words.pool.attention", lengths)  # N lists
     owner = torch.repeat_interleave(torch.arange(len(counts)), counts.cpu())  # [N]
     written = lengths.cpu() > 0  # [N]
     whole = _rows(seen, "sentences.pool.attention", torch.bincount(owner[written], minlength=len(counts)))  # B lists
-    sentences, found = iter(each), []
+    sentences, documents = iter(weights), []
     for count, document in zip(counts.tolist(), whole, strict=True):
-        read, weights = [next(sentences) for _ in range(count)], iter(document)
-        found.append(DocumentWeights([next(weights) if words_seen else 0.0 for words_seen in read], read))
-    return logits, found
+        read, shares = [next(sentences) for _ in range(count)], iter(document)
+        documents.append(DocumentWeights([next(shares) if words_seen else 0.0 for words_seen in read], read))
+    return logits, documents
 
 
 def _rows(seen: Recorded, name: str, lengths: Tensor) -> list[list[float]]:

@@ -130,7 +130,7 @@ def measure(trace: Contents) -> list[HeadMeasures]:
 
 
 def _mean(values: list[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.average([each[name] for each in values])) for name in MEASURES}
+    return {name: float(np.average([measures[name] for measures in values])) for name in MEASURES}
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ def reach(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> li
     >>> found.name, len(found.shares)  # at distance 0 and 1, and beyond
     ('attention', 3)
     """
-    return [each.result(name) for name, each in reach_sums(model, batches, farthest).items()]
+    return [total.result(name) for name, total in reach_sums(model, batches, farthest).items()]
 
 
 def reach_sums(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> "dict[str, ReachSum]":

@@ -152,7 +152,7 @@ Keep = Callable[[Seen], None]
 def foreign_attentions(model: nn.Module) -> dict[str, nn.Module]:
     """The innermost modules that are called Attention, by their dotted names."""
     named = {name: module for name, module in model.named_modules() if _is_attention(module)}
-    return {name: one for name, one in named.items() if sum(map(_is_attention, one.modules())) == 1}
+    return {name: module for name, module in named.items() if sum(map(_is_attention, module.modules())) == 1}
 
 
 def _watch(name: str, module: nn.Module, keep: Keep) -> list[RemovableHandle]:

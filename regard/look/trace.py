@@ -46,8 +46,8 @@ class Trace(Contents):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        seen = ", ".join(f"{name} {list(one.weights.shape)}" for name, one in self.attention.items())
-        return f"Trace({self.source.text!r} -> {self.target.text!r}; weights of {seen})"
+        shapes = ", ".join(f"{name} {list(seen.weights.shape)}" for name, seen in self.attention.items())
+        return f"Trace({self.source.text!r} -> {self.target.text!r}; weights of {shapes})"
 
     # --- written and read back without loss
 
@@ -177,10 +177,10 @@ class Trace(Contents):
         return html.draw_into(path, lambda: self.to_html(name, show, **options), picture)
 
     def to_terminal(self, show: Show | None = None, **options: Any) -> str:
-        """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII. `colour` is whether
-        standard output is a terminal and NO_COLOR is not set, unless you say.
+        """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII. By default, `colour` is
+        True if standard output is a terminal and NO_COLOR is not set.
 
-        Below the matrix is what the model adds to attention, such as the coverage of the source words.
+        Below the matrix are model-specific values, such as the coverage of the source words.
 
         >>> print(trace.to_terminal(colour=False))
                t   c
