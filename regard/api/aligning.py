@@ -20,12 +20,10 @@ from regard.look.trace import Trace
 from regard.training.known import shipped_name
 
 MEAN = "mean"  # the way to join two directions that works on weights instead of links
-Links = Callable[[Any], Alignment]
-
-METHODS: dict[str, Callable[[float], Links]] = {
-    "argmax": lambda least: alignment.argmax_links,
-    "mutual": lambda least: alignment.mutual_argmax_links,
-    "threshold": lambda least: lambda weights: alignment.threshold_links(weights, least),
+METHODS: dict[str, Callable[[Any, float], Alignment]] = {  # of weights, and the least weight of a link
+    "argmax": lambda weights, least: alignment.argmax_links(weights),
+    "mutual": lambda weights, least: alignment.mutual_argmax_links(weights),
+    "threshold": alignment.threshold_links,
 }
 
 
@@ -131,11 +129,14 @@ def link(
     `behind` are the weights of a model of the other direction, [source words, target words]: the links of both are
     joined, or by `MEAN` found in the mean of the weights.
     """
-    find = METHODS[how.method](how.threshold)
+
+    def find(weights: NDArray[Any]) -> Alignment:
+        return METHODS[how.method](weights, how.threshold)
+
     if behind is None:
-        return [find(weights) for weights in ahead]
+        return list(map(find, ahead))
     if how.join == MEAN:
-        return [find(weights) for weights in means(ahead, (weights.T for weights in behind))]
+        return list(map(find, means(ahead, (weights.T for weights in behind))))
     directions = zip(ahead, behind, strict=True)
     return [alignment.symmetrise(find(there), reverse(find(back)), how.join) for there, back in directions]
 

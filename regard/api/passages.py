@@ -25,7 +25,6 @@ NOTES = {  # flag -> what it means
     "length": "the translation ran into the length limit",
 }
 _STUTTER = re.compile(r"(\w.{0,7}?)\1{7,}")  # the same few characters eight times
-_WORST = ("not finite", "stopped", "length", "end", "empty")  # how the worst of several sentences ended
 _SEPARATOR = re.compile(r"(?<=\d)[.,'’ \u00a0\u202f](?=\d)")  # 1,234.50 and 1 234,50 are the same number
 _NUMBER = re.compile(r"\d{2,}")  # a single digit may be written as a word
 _DIGIT = re.compile(r"\d")
@@ -106,11 +105,6 @@ def lost_numbers(source: str, translation: str) -> list[str]:
     return [*addresses, *(read - wrote).elements()]
 
 
-def worst(finished: list[str]) -> str:
-    """How a text of several sentences ended."""
-    return min(finished, key=_WORST.index)
-
-
 def unseen(encoded: Tokenised) -> list[str]:
     """The parts of a sentence that are not in the vocabulary, in order, as spelled: unknown words, and characters that
     are spelled as bytes."""
@@ -122,12 +116,6 @@ def unseen(encoded: Tokenised) -> list[str]:
             found.append(encoded.text[slice(*span)])
         last = span
     return found
-
-
-def merge(values: list[list[str]]) -> list[str]:
-    """Flags of several sentences, each once, in the order of NOTES."""
-    present = {flag for flags in values for flag in flags}
-    return [flag for flag in NOTES if flag in present]
 
 
 # --- languages: the code of one, then common words of it

@@ -140,20 +140,16 @@ def wrong_with_source(translator: Written, encoded: Tokenised) -> tuple[list[str
     return unknown, [flag for flag, holds in wrong.items() if holds]
 
 
-def wrong_with_target(translator: Written, source: str, text: str, ended: str) -> list[str]:
-    """The flags of a translation, besides those of its source."""
-    return passages.wrong_with(source, text, ended, translator.source_language == translator.target_language)
-
-
 def translations_of(translator: Written, draft: Draft, config: DecodeConfig) -> list[Translation]:
     """The different translations of one sentence, the best first."""
     group: list[Translation] = []
     unknown, before = wrong_with_source(translator, draft.encoded)
     before += ["term"] if draft.unplaced else []
+    same = translator.source_language == translator.target_language
     for number in draft.candidates(config.nbest, sampled=config.temperature > 0):
         hypothesis, text = draft.found[number], draft.texts[number]
         ended = hypothesis.ended if draft.encoded.ids else "empty"
-        flags = [*before, *wrong_with_target(translator, draft.segment.inner, text, ended)]
+        flags = [*before, *passages.wrong_with(draft.segment.inner, text, ended, same)]
         pieces = translator.target_vocabulary.pieces(hypothesis.ids)
         numbers = hypothesis.score, hypothesis.logprob, pieces, hypothesis.token_logprobs
         group.append(Translation(text, *numbers, ended, group, unknown, flags, draft.unplaced))
@@ -165,8 +161,10 @@ def join(passage: passages.Passage, sentences: list[list[Translation]]) -> Trans
     if passage.spans == [(0, len(passage.text))]:
         return sentences[0][0]
     group: list[Translation] = []
+    ends = ("not finite", "stopped", "length", "end", "empty")  # the worst first
     for rank in range(max(map(len, sentences))):
         chosen = [candidates[min(rank, len(candidates) - 1)] for candidates in sentences]
+        flags = {*(flag for part in chosen for flag in part.flags), *(["cut"] if passage.cut else [])}
         group.append(
             Translation(
                 text=join_sentences(passage.text, passage.spans, [Sentence(part.text) for part in chosen]).text,
@@ -174,11 +172,11 @@ def join(passage: passages.Passage, sentences: list[list[Translation]]) -> Trans
                 logprob=sum(part.logprob for part in chosen),
                 tokens=[piece for part in chosen for piece in part.tokens],
                 token_logprobs=[number for part in chosen for number in part.token_logprobs],
-                finished=passages.worst([part.finished for part in chosen]),
+                finished=min((part.finished for part in chosen), key=ends.index),
                 nbest=group,
                 unknown=[word for part in chosen for word in part.unknown],
                 unplaced=[term for part in chosen for term in part.unplaced],
-                flags=passages.merge([*(part.flags for part in chosen), ["cut"] if passage.cut else []]),
+                flags=[flag for flag in passages.NOTES if flag in flags],
             )
         )
     return group[0]

@@ -13,15 +13,7 @@ from regard.api import links, passages, tracing
 from regard.api.links import Heads
 from regard.api.terms import Placement, Termbase, TermPairs, link_terms, place_terms
 from regard.api.tracing import Trained
-from regard.api.translation import (
-    Draft,
-    Translation,
-    join,
-    spell_drafts,
-    translations_of,
-    wrong_with_source,
-    wrong_with_target,
-)
+from regard.api.translation import Draft, Translation, join, spell_drafts, translations_of, wrong_with_source
 from regard.data.expects import knows_no_capitals, languages_of
 from regard.data.files import Progress, reporting
 from regard.data.formats.segment import Sentence
@@ -132,7 +124,9 @@ class Translator(Trained):
         >>> [str(found) for found in translator.translate(["Where is the station?", ""], beam=5)]
         ['Où est la gare ?', '']
         """
-        texts = as_texts(text)
+        texts = list(text) if isinstance(text, Iterable) and not isinstance(text, str | bytes) else [text]
+        for given in texts:
+            clean(given)  # refuses what is not text
         if unknown not in ("copy", "keep"):
             raise ConfigError(f"unknown must be 'copy' or 'keep'; got {unknown!r:.40}.")
         config = self.settings(**settings)
@@ -220,7 +214,8 @@ class Translator(Trained):
                 begins, described = tracing.force_words(forces, begins, search, self.prefix_ids)
                 forced += described
                 hypothesis = search(begins, steps.append if tree else None)
-                flags += wrong_with_target(self, source, vocabulary.decode(hypothesis.ids), hypothesis.ended)
+                text, same = vocabulary.decode(hypothesis.ids), self.source_language == self.target_language
+                flags += passages.wrong_with(source, text, hypothesis.ended, same)
                 written = tracing.with_end(hypothesis.ids, hypothesis.finished)
             else:
                 written = [*self.prefix_ids(target), END]
@@ -419,16 +414,6 @@ class Translator(Trained):
     def weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
         """The weights [T, S] of each pair of ids by which words are linked."""
         return links.weigh_ids(self.model, self.heads, sources, targets, self.device)
-
-
-def as_texts(text: str | Sequence[str]) -> list[str]:
-    """One text or several as a list; what is no text is refused."""
-    if isinstance(text, bytes) or not isinstance(text, Iterable):
-        raise DataError(f"A sentence is text; got {type(text).__name__}.")
-    texts = [text] if isinstance(text, str) else list(text)
-    for given in texts:
-        clean(given)
-    return texts
 
 
 def clean(text: str) -> str:

@@ -74,8 +74,7 @@ def add_probabilities(
 ) -> Side:
     """The target with the log-probability of each token and of the `best` alternatives at its place.
 
-    ids [T] are those of the tokens, logits [T, V] those of the model (longer ones are cut), and `name` gives the text of
-    an id.
+    ids [T] belong to the tokens, logits [T, V] are the model's (longer ones are cut), `name` gives the text of an id.
     """
     if len(ids) != len(target.tokens) or logits.shape[0] < len(ids):
         raise ShapeError(
