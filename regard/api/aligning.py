@@ -19,7 +19,7 @@ from regard.look.table import leading_modules
 from regard.look.trace import Trace
 from regard.training.known import shipped_name
 
-MEAN = "mean"  # the way to join two directions that works on weights instead of links
+MEAN = "mean"  # joins two directions by their weights instead of their links
 METHODS: dict[str, Callable[[Any, float], Alignment]] = {  # of weights, and the least weight of a link
     "argmax": lambda weights, least: alignment.argmax_links(weights),
     "mutual": lambda weights, least: alignment.mutual_argmax_links(weights),
@@ -42,7 +42,7 @@ def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
 
 
 def check_attends(run: str | Path) -> None:
-    """Refuse a model that has one vector for the whole source: its weights say nothing of words."""
+    """Refuse a model with one vector for the whole source, whose weights do not align words."""
     if is_fixed(build_outline(run)):
         raise RunError(
             f"{shipped_name(Path(run)) or run} is a {read_experiment(run).name}, which has no attention to words; use "
@@ -69,7 +69,7 @@ def traces(
 
 
 def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Refuse gold links that do not belong to these pairs: another number of lines, or words that are not there."""
+    """Refuse gold links that do not belong to these pairs: another number of lines, or words that do not exist."""
     if len(gold) != len(sources):
         found = f"{counted(len(sources), 'pair')} and {counted(len(gold), 'line')}"
         raise DataError(f"Each pair needs a line of gold links; got {found}.")
@@ -105,11 +105,11 @@ def means(ahead: Iterable[NDArray[Any]], other: Iterable[NDArray[Any]]) -> list[
 
 @dataclass(frozen=True)
 class Linking:
-    """How links are made of weights. Unknown ways are refused here, before any work is done."""
+    """How weights become links. Unknown values are refused here, before any work is done."""
 
     method: str = "argmax"
-    threshold: float = 0.3  # the least weight of a link, for the method "threshold"
-    join: str = "grow-diag"  # of both directions, where there are two: one of `alignment.SYMMETRISATIONS`, or `MEAN`
+    threshold: float = 0.3  # smallest weight of a link, for the method "threshold"
+    join: str = "grow-diag"  # of two directions: one of `alignment.SYMMETRISATIONS`, or `MEAN`
 
     def __post_init__(self) -> None:
         check_known("method", self.method, METHODS, error=DataError)
@@ -124,10 +124,10 @@ ARGMAX = Linking()
 def link(
     ahead: Iterable[NDArray[Any]], behind: Iterable[NDArray[Any]] | None = None, how: Linking = ARGMAX
 ) -> list[Alignment]:
-    """(source word, target word) links of each pair, from 0, out of its weights [target words, source words].
+    """(source word, target word) links of each pair, from 0, from its weights [target words, source words].
 
-    `behind` are the weights of a model of the other direction, [source words, target words]: the links of both are
-    joined, or by `MEAN` found in the mean of the weights.
+    `behind` are the weights of a model of the other direction, [source words, target words]. The links of both
+    directions are joined; with `MEAN`, links are found in the mean of the weights.
     """
 
     def find(weights: NDArray[Any]) -> Alignment:
@@ -147,7 +147,7 @@ def align(seen: Iterable[Trace], heads: Heads) -> list[Alignment]:
 
 
 def traceable(translator: Translator, pairs: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:
-    """The pairs with words on both sides that are not too long to look into, by their places."""
+    """The pairs with words on both sides that are not too long to trace, by their indices."""
     return {place: pair for place, pair in enumerate(pairs) if translator.can_trace(*pair)}
 
 
@@ -163,7 +163,7 @@ def weigh_pairs(translator: Translator, pairs: Sequence[tuple[str, str]], heads:
 
 
 def candidates(trace: Trace) -> list[Heads]:
-    """Everything that could give the alignment: each layer's mean and each head, with and without the shift."""
+    """All choices for the alignment: each layer's mean and each head, with and without the shift."""
     return [
         Heads(seen.layer, head, shift)
         for seen in leading_modules(trace)
@@ -173,13 +173,13 @@ def candidates(trace: Trace) -> list[Heads]:
 
 
 def choose_by_gold(seen: Sequence[Trace], gold: Sequence[Gold]) -> tuple[Heads, dict[Heads, float]]:
-    """The choice with the lowest alignment error rate on a small gold set, and the rate of each."""
+    """The choice with the lowest alignment error rate on a small gold set, and the rates of all."""
     rates = {heads: alignment.score_alignments(align(seen, heads), gold).aer for heads in candidates(seen[0])}
     return min(rates, key=lambda heads: rates[heads]), rates
 
 
 def choose_by_agreement(seen: Sequence[Trace], back: Sequence[Trace]) -> tuple[Heads, Heads]:
-    """Without gold: the choices of the two directions whose links agree most, by twice the shared over all links."""
+    """Without gold: the choices of both directions whose links agree most, by twice the shared links over all links."""
     ahead = {heads: align(seen, heads) for heads in candidates(seen[0])}
     behind = {heads: [reverse(links) for links in align(back, heads)] for heads in candidates(back[0])}
 

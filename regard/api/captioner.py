@@ -28,8 +28,8 @@ from regard.symbols import END
 from regard.training.experiment import Experiment
 
 Image = str | Path | bytes | Pixels  # a file, its bytes, or pixels [side, side, 3]
-_AT_ONCE = 32  # pictures in a batch, or fewer:
-_HYPOTHESES = 320  # most hypotheses in a batch
+_AT_ONCE = 32  # pictures in a batch at most
+_HYPOTHESES = 320  # hypotheses in a batch at most
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Work on a corpus of any size: in shards, over processes or a Ray cluster, every line exactly once.
+"""Process a corpus of any size in shards, with local processes or a Ray cluster, every line exactly once.
 
-It is translated; or its attention gives word alignments, measures of heads, or the reach of a language model. Workers
-that read attention have one thread, so that results do not depend on their number. Alignments are a line for each pair.
-Statistics are sums: the sum of a shard stands in the result of its first row, and the others are empty.
+A corpus is translated, or attention over it gives word alignments, measures of heads, or the reach of a language model.
+Workers that read attention use one thread, so that results do not depend on the number of threads. Alignments are one
+line for each pair. Statistics are sums: the result of a shard's first row is its sum, the others are empty.
 """
 
 import glob
@@ -35,14 +35,14 @@ from regard.training.locks import locked
 from regard.training.runs import find_weights, unfinished_at
 
 PLACES = ("local", "ray")
-SILENT = 600.0  # seconds without one more line before a worker counts as stuck; its shard is tried again
-PER_GPU = 4  # workers that share one: each splits and joins sentences while others use it
+SILENT = 600.0  # seconds without progress before a worker counts as stuck; its shard is tried again
+PER_GPU = 4  # workers that share a GPU: each splits and joins sentences while others use it
 AT_ONCE = 64  # pairs whose attention is read together
-DIGITS = 4  # of a score: more would depend on the number of threads
+DIGITS = 4  # of a score: further digits depend on the number of threads
 
 
 class CorpusResult(NamedTuple):
-    """What became of a corpus."""
+    """The result of processing a corpus."""
 
     outputs: list[Path]
     lines: int
@@ -51,7 +51,7 @@ class CorpusResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Where:
-    """Where the work on a corpus is done, and in what pieces."""
+    """Where a corpus is processed, and in what shards."""
 
     on: str = "local"  # or "ray"
     workers: int | None = None
@@ -70,16 +70,16 @@ class Where:
         return torch.cuda.device_count() if self.device != "cpu" else 0
 
     def run(self, start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None, **local: Any) -> int:
-        """Do what is missing; returns how many shards were set aside. `local` are options of `run_local`."""
+        """Process the missing shards; returns how many were set aside. `local` are options of `run_local`."""
         if self.on == "local":
             local = {"silent": SILENT, "gpus": gpus_for(self.device), **local}
             return run_local(start, plan, out, workers, progress, **local)
         return run_ray(start, plan, out, workers, progress, self.address, self.gpu_share(workers))
 
     def gpu_share(self, workers: int) -> float:
-        """The part of a GPU that an actor of Ray takes: all of one on a cluster, else what this machine has for each.
+        """The fraction of a GPU that a Ray actor takes: one on a cluster, else the GPUs of this machine per worker.
 
-        The nodes of a cluster may have what this one lacks, so "cuda" always requests GPUs.
+        On a cluster, "cuda" always requests GPUs: other nodes may have them even if this one has none.
         """
         if self.address:
             return float(self.device.startswith("cuda") or self.gpus > 0)
@@ -90,10 +90,9 @@ def over_shards(
     start: Start, inputs: Sequence[str | tuple[str, ...]], out: str | Path, task: dict[str, Any], where: Where,
     finish: Callable[[Plan, Path], list[Path]], progress: Progress | None, workers: int | None = None,
 ) -> CorpusResult:  # fmt: skip
-    """Work on the rows of the inputs in shards, then `finish`: what is done already is kept.
+    """Process the rows of the inputs in shards, then call `finish`; finished shards are kept.
 
-    `task` says what is done with the rows: the folder of another task is refused. By default there is a worker for each
-    GPU or core.
+    `task` describes the work: a folder of another task is refused. By default there is a worker for each GPU or core.
     """
     if workers is None:
         workers, _ = share_cores(where.workers if where.workers is not None else where.gpus or usable_cores(), 0)
@@ -108,7 +107,7 @@ def over_shards(
         try:
             failed = where.run(start, plan, out, workers, progress)
         except RegardError:
-            forget(out)  # what is refused leaves nothing behind
+            forget(out)  # a refused call leaves no files
             raise
         return CorpusResult([] if failed else finish(plan, out), lines, failed)
 
@@ -116,7 +115,7 @@ def over_shards(
 def start_translating(
     runs: list[str], device: str, engine: str, threads: int, max_tokens: int, align: bool, options: dict[str, Any]
 ) -> Work:
-    """Loads the translator in a worker; the work is to translate the lines of a shard, of all lengths together."""
+    """Load the translator in a worker; the work translates all lines of a shard in one call."""
     torch.set_num_threads(threads)
     translator = load(runs, device, "translate", engine)  # several are an ensemble
     translator.translate([], max_tokens=max_tokens, **options)  # refuses wrong options before the first shard
@@ -156,9 +155,9 @@ def translate_corpus(
 ) -> CorpusResult:  # fmt: skip
     """Translate files into the folder `out`: line n of an output is line n of its input.
 
-    `inputs` are files or patterns such as `"in/*.txt.gz"`: text, TSV, JSONL or Parquet (with `column`), packed or not.
-    `on` is "local" (processes of this machine) or "ray" (`address` names a cluster). What is done already is kept: the
-    same call again continues after a crash, and does nothing once all is done. `format` is "text", "jsonl" or "parquet"
+    `inputs` are files or patterns such as `"in/*.txt.gz"`: text, TSV, JSONL or Parquet (with `column`), compressed or
+    not. `on` is "local" (processes of this machine) or "ray" (`address` names a cluster). Finished shards are kept:
+    after a crash, repeat the call to continue; a finished call does nothing. `format` is "text", "jsonl" or "parquet"
     (with score, tokens and flags, and with `align` the links between words). A line of more than `max_tokens` tokens
     gives an empty line. `run`, `device` and `engine` are those of `regard.load`, options those of
     `Translator.translate`.
@@ -188,7 +187,7 @@ def translate_corpus(
 
 
 def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:
-    """The files that names and patterns stand for, sorted within each."""
+    """The files that match names and patterns, sorted within each pattern."""
     files = []
     for pattern in map(str, [inputs] if isinstance(inputs, str | Path) else inputs):
         names = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else [pattern]
@@ -202,10 +201,10 @@ def align_corpus(
     run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where, back: Path | None = None,
     how: Linking = ARGMAX, heads: Heads = CHOICE, progress: Progress | None = None,
 ) -> CorpusResult:  # fmt: skip
-    """Write the word alignments of `pairs` into the folder `out`, a line of links for each (NAME.links).
+    """Write the word alignments of `pairs` into the folder `out`, one line of links for each (NAME.links).
 
-    `pairs` are two files, line for line, or one TSV file. A pair with an empty side, or with a side that is too long to
-    look into, gives an empty line. With `back`, a run of the other direction, both alignments are joined. `heads`
+    `pairs` are two parallel files, or one TSV file. A pair with an empty side, or with a side that is too long to
+    trace, gives an empty line. With `back`, a run of the other direction, both alignments are joined. `heads`
     replace the choice of `run`.
     """
     runs = [run, back] if back else [run]
@@ -268,7 +267,7 @@ def start_aligning(run: Path, back: Path | None, device: str, how: Linking, head
     torch.set_num_threads(1)
     ahead = load(run, device, "translate")
     behind = load(back, device, "translate") if back else None
-    weigh_pairs(ahead, [("a", "a")], heads)  # refuses a layer or head that there is not
+    weigh_pairs(ahead, [("a", "a")], heads)  # refuses a layer or head that does not exist
 
     def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         for pairs in _parts(rows, count):
@@ -315,14 +314,14 @@ def start_reaching(run: Path, device: str, farthest: int) -> Work:
 
 
 def _about(run: Path) -> dict[str, str]:
-    """What results depend on: the weights, and the head that was chosen."""
+    """What results depend on: the weights, and the choice of the aligning head."""
     choice = run / FILE
     return {"weights": _weights(run), "choice": digest(choice) if choice.exists() else ""}
 
 
 def _weights(run: Path) -> str:
-    """The digest of the weights of a run, which must be finished: others may change between two shards."""
-    find_weights(run)  # refuses a folder that holds no run
+    """The digest of the weights of a run, which must be finished: otherwise they may change between two shards."""
+    find_weights(run)  # refuses a folder without a run
     if unfinished_at(run) is not None:
         raise RunError(
             f"{run} has not finished training, so that its weights may change between two shards; finish it with "
@@ -336,7 +335,7 @@ def _files(paths: Sequence[str | Path]) -> tuple[str, ...]:
 
 
 def _parts(rows: Sequence[str], count: Count) -> Iterator[list[tuple[str, str]]]:
-    """Pairs, a few at a time, and how many were done after each."""
+    """Pairs, a few at a time; `count` is called after each part."""
     for first in range(0, len(rows), AT_ONCE):
         pairs = [tuple(row.split("\t")) for row in rows[first : first + AT_ONCE]]
         for number, pair in enumerate(pairs, first + 1):

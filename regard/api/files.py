@@ -1,4 +1,4 @@
-"""Files through a translator: PO, XLIFF, HTML, Markdown, subtitles and plain text, and TMX out of any of them."""
+"""Translate files: PO, XLIFF, HTML, Markdown, subtitles and plain text, and write TMX from any of them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ LINE = 2000  # characters; a longer sentence is translated in parts
 
 
 class FileReport(NamedTuple):
-    """What was done with a file."""
+    """The result of translating a file."""
 
     segments: int
     sentences: int
-    flags: dict[str, int]  # what is not right, and in how many sentences
+    flags: dict[str, int]  # flag -> number of sentences
     unplaced: list[str]  # terms that could not be placed
 
 
@@ -33,7 +33,7 @@ def translate_segments(
     sentences = Sentences(segments, LINE)
     found = translator.translate(sentences.texts, **options)
     written = [Sentence(translation.text) for translation in found]
-    tagged = [number for number, (segment, _) in enumerate(sentences.owners) if segment.tags]  # alone need links
+    tagged = [number for number, (segment, _) in enumerate(sentences.owners) if segment.tags]  # only these need links
     sources, targets = [sentences.texts[number] for number in tagged], [found[number].text for number in tagged]
     links = translator.link_words(sources, targets, options.get("terms"))
     for number, linked in zip(tagged, links, strict=True):
@@ -46,9 +46,9 @@ def translate_file(
 ) -> FileReport:
     """Translate a file into another one of the same format, or into a translation memory (.tmx).
 
-    The ending says the format; a file that ends with a language of the translator (train.en) is text. Everything that
-    is not translated comes back byte for byte, but the language that a page names; inline tags and placeholders come
-    back once each. Options as for `Translator.translate`.
+    The extension is the format; if it is a language of the translator (train.en), the file is text. Everything that is
+    not translated is kept byte for byte, except for the language that an HTML page names; inline tags and placeholders
+    are kept once each. Options as for `Translator.translate`.
     """
     file, out = Path(file), Path(out)
     check_not_input(out, file)

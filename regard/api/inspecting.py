@@ -1,4 +1,4 @@
-"""Inspecting a trained translator: measures and importance of each head, gradient flow, and what-ifs given as text."""
+"""Inspect a trained translator: measures and importance of each head, gradient flow, and what-ifs given as text."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -59,7 +59,7 @@ def silence_heads(
     beam: int = 1,
     progress: Progress | None = None,
 ) -> list[Importance]:
-    """Leave each head out in turn and translate again: BLEU without it and the loss, the largest first."""
+    """Remove each head in turn and translate again: BLEU without it and the loss, the largest first."""
     if not sources or len(sources) != len(targets):
         raise DataError(f"Each source needs its target; got {len(sources)} and {len(targets)}.")
 
@@ -70,7 +70,7 @@ def silence_heads(
 
 
 def flow_of(translator: Translator, source: str, target: str | None = None) -> Flow:
-    """The gradient flow of a sentence and its translation (found by the translator where it is not given)."""
+    """The gradient flow of a sentence and `target`, by default its translation."""
     read = translator.encode(source)
     check_words(source, read)
     text = translator.translate(source, split=False).text if target is None else target
@@ -80,7 +80,7 @@ def flow_of(translator: Translator, source: str, target: str | None = None) -> F
 
 
 def silence(translator: Translator, place: str) -> Silence:
-    """LAYER.HEAD or LAYER of the attention over the source, both from 0, or the name of a module: that, silenced."""
+    """The what-if that silences LAYER.HEAD or LAYER of the attention over the source, from 0, or a module by name."""
     cross = find(translator.model, None)
     numbers = re.fullmatch(r"([0-9]{1,4})(?:\.([0-9]{1,4}))?", place)
     if numbers is None:
@@ -93,7 +93,7 @@ def silence(translator: Translator, place: str) -> Silence:
 
 
 def mask_word(translator: Translator, source: str, word: str) -> list[Mask]:
-    """Mask all pieces of a source word, given by its text (every occurrence) or by its place from 0.
+    """Mask all pieces of a source word, given by its text (every occurrence) or by its position from 0.
 
     A word is what a picture shows in one cell ("1992" of "1992.") or the text between two spaces ("1992.").
     """
@@ -106,7 +106,7 @@ def mask_word(translator: Translator, source: str, word: str) -> list[Mask]:
             return [Mask(at, word=cell.text) for cell in cells for at in cell.tokens]
     if not (word.isascii() and word.isdecimal() and int(word[:9]) < len(listed)):
         raise ConfigError(
-            f"There is no word {label(word)!r} in the sentence; it has {counted(len(listed), 'word')}: name "
-            "one, or its place from 0."
+            f"There is no word {label(word)!r} in the sentence; pass one of its {counted(len(listed), 'word')}, or its "
+            "position, from 0."
         )
     return [Mask(at, word=listed[int(word)]) for at, group in enumerate(encoded.words) if group == int(word)]

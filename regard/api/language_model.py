@@ -49,7 +49,7 @@ class Writer(Trained):
         (8, True)
         """
         rows: TextRows | TextStreams = self._rows(lines)
-        if self.experiment.data.streams:  # the text is read from its beginning to its end with one state
+        if self.experiment.data.streams:  # the whole text is read with one state
             rows = TextStreams(rows.values, 1, self.experiment.data.context)
         nll, tokens = text_loss(self.model, rows, self.device, progress=progress)
         return perplexity(nll, tokens), tokens
@@ -61,7 +61,7 @@ class Writer(Trained):
     def reach_sums(
         self, lines: Sequence[str], farthest: int = 20, progress: Progress | None = None
     ) -> dict[str, ReachSum]:
-        """The totals that `reach` is made of: those of the parts of a text add up."""
+        """The totals that `reach` is computed from; totals of parts of a text can be added."""
         rows = self._rows(lines)
         if not attentions(self.model):
             raise RunError(f"{self.name} has no attention module, so there is nothing to measure.")

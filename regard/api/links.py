@@ -1,4 +1,4 @@
-"""Which words of a sentence and its translation belong together: the head that says so, its weights, and the links."""
+"""Links between the words of a sentence and its translation: the aligning head, its weights, and the links."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ from regard.training.translation import guided_head, guided_module
 
 FILE = "alignment.json"  # in the run folder: the head that was chosen
 Pair = tuple[list[int], list[int]]  # source and target ids, END last in both
-_READ_TOKENS = 4096  # of one side read together, padding counted
+_READ_TOKENS = 4096  # tokens of one side of a batch, with padding
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Heads:
     shift: int | None = None
 
     def override(self, named: "Heads") -> "Heads":
-        """The choice of a run with what a user `named` instead. A shift belongs to its head: another one has the
-        model's own, unless that is named too."""
+        """The choice of a run, replaced by what a user `named`. A shift belongs to its head: any other head has the
+        model's own shift unless one is named."""
         if named.layer is None and named.head is None:
             return self if named.shift is None else replace(self, shift=named.shift)
         other = replace(named, layer=self.layer if named.layer is None else named.layer)
@@ -58,7 +58,7 @@ class Heads:
         return arrange(trace, layer=self.layer, head=head, shift=self.shift, **options)
 
     def describe(self, model: nn.Module) -> str:
-        """In words, for the model they are heads of."""
+        """The choice in words, for a model."""
         alone = self.layer is None and len(attentions_to_source(model)) == 1
         layer = "the last layer but one" if self.layer is None else f"layer {self.layer}"
         head = "mean of its heads" if self.head is None else f"head {self.head}"
@@ -70,7 +70,7 @@ CHOICE = Heads()  # nothing named: the choice of the run
 
 
 def is_fixed(model: Any) -> bool:
-    """Whether a model has no attention over the source: one vector of it serves every step."""
+    """Whether a model has no attention over the source, but one vector for all steps."""
     modules = attentions(model)
     return all(modules[name].score is uniform for name in attentions_to_source(model))
 
@@ -92,7 +92,7 @@ def find_choice(run: Path, model: nn.Module, train: TrainConfig) -> Heads:
 
 
 def guided_heads(model: nn.Module, train: TrainConfig) -> Heads:
-    """What was guided in training."""
+    """The head that was guided in training."""
     if not train.guided:
         return Heads()
     layer = attentions_to_source(model).index(guided_module(model, train.guided_layer))
@@ -103,7 +103,7 @@ def guided_heads(model: nn.Module, train: TrainConfig) -> Heads:
 
 
 def read_together(pairs: Sequence[Pair], device: torch.device) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
-    """Batches of pairs of like length: their places, sources [B, S] with lengths [B], and targets [B, T]."""
+    """Batches of pairs of similar length: their indices, sources [B, S] with lengths [B], and targets [B, T]."""
     if not pairs:
         return
     read, wrote = (np.array([len(pair[side]) for pair in pairs], dtype=np.int64) for side in (0, 1))
@@ -152,7 +152,7 @@ def weigher(model: Any, source: Tensor, lengths: Tensor) -> Weigh:
 
 
 def mark_aligning(trace: Trace, heads: Heads) -> Trace:
-    """The trace with the choice of its run, so that these weights are drawn by default, and with their own shift."""
+    """The trace with the choice of its run marked: these weights are drawn by default, with their shift."""
     if heads == Heads() or not _attends(trace):
         return trace
     seen = choose(trace, heads.layer)

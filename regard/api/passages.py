@@ -1,5 +1,4 @@
-"""A text of any length into sentences that a model can translate, and their translations into one text again, with
-what is not right with them."""
+"""Split a text of any length into sentences that a model can translate, and find problems of translations."""
 
 import re
 from collections import Counter
@@ -32,9 +31,9 @@ _LINE = re.compile(r"[^\n]+")
 
 
 class Passage(NamedTuple):
-    """A text, and its sentences to translate; what is between them stays.
+    """A text and its sentences to translate; the text between them is kept.
 
-    A sentence is a segment: its addresses and placeholders are taken out, and put back into its translation.
+    A sentence is a segment: its addresses and placeholders are removed, and put back into its translation.
     """
 
     text: str
@@ -59,7 +58,7 @@ def take_apart(text: str, encode: Callable[[str], Tokenised], most: int) -> Pass
                 builder.words(text[begin:stop])
                 segment = builder.build(text[begin:stop])
                 if segment.tags and not has_words(segment.text):
-                    continue  # an address alone stays where it is
+                    continue  # an address alone is kept
                 passage.spans.append((begin, stop))
                 passage.segments.append(segment)
                 passage.encoded.append(whole if segment.text == text[start:end] else encode(segment.text))
@@ -80,7 +79,7 @@ def end_alike(source: str, translation: str) -> str:
 
 
 def wrong_with(source: str, translation: str, finished: str, same_language: bool) -> list[str]:
-    """The flags of one sentence, from what was written alone."""
+    """The flags of one sentence, by its text alone."""
     found: list[str] = [
         flag for flag in flags(source.split(), translation.split()) if flag != "copy" or not same_language
     ]
@@ -158,11 +157,11 @@ def common_words(text: str, language: str) -> int:
 
 
 def other_language(text: str, own: str) -> str:
-    """The code of the language that `text` is in by its most common words, where that is plainly not `own`; else "".
+    """The code of the language that `text` is in by its most common words, if that is clearly not `own`; else "".
 
-    It is another language if its common words are a quarter of all, three times as many as those of `own`, and two of
-    them prove it. Names are no evidence: the small words that names are made of ("de la", "von der") prove nothing.
-    Short sentences and languages that are not listed are not recognised: an empty answer says nothing.
+    It is another language if a quarter of all words are common words of it, three times as many as those of `own`, and
+    two of them are not words of `own` or parts of names ("de la", "von der"). Short sentences and languages that are
+    not listed are not recognised.
     """
     own = own.replace("_", "-").split("-")[0].lower()
     if own not in _WORDS:

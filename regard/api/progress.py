@@ -63,7 +63,7 @@ class NotebookLine:
     def __init__(self, display: Any) -> None:
         self.display = display  # IPython.display.display
         self.handle: Any = None
-        self.last, self.shown_at = "", 0.0  # what the last event but steps said, and when a step was shown
+        self.last, self.shown_at = "", 0.0  # the lines of the last event that was not a step, and when a step was shown
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Stepped):

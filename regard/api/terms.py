@@ -1,8 +1,8 @@
 """Terms: source words that must become given target words.
 
-A sentence whose translation misses a term is searched again, for translations that hold its terms (decode/terms.py): at
-first with each of them in the place of the words that attended to its source words, then, if no such translation ends,
-anywhere. Of what is found, the model's score and the attention of the terms to their source words choose.
+A sentence whose translation misses a term is searched again for translations with its terms (decode/terms.py): first
+with each term in place of the words that attended to its source words, then, if no such translation ends, anywhere. The
+candidates are ranked by the model's score and by the attention of the terms to their source words.
 """
 
 import math
@@ -24,9 +24,9 @@ from regard.decode.terms import Term
 from regard.errors import DataError, brief, counted
 from regard.symbols import UNKNOWN
 
-SLACK = 4  # tokens that a translation may grow beside its terms
-MOVE = 1  # tokens by which a term may begin before or behind the words that it replaces: its article may change
-LEAST = 1e-4  # a smaller weight counts as this
+SLACK = 4  # tokens by which a translation may grow besides its terms
+MOVE = 1  # tokens by which a term may begin before or after the words that it replaces: its article may change
+LEAST = 1e-4  # smaller weights count as this
 MOST_TERMS = 100_000
 MOST_IN_SENTENCE = 20
 TermPairs = Mapping[str, str] | Sequence[tuple[str, str]]
@@ -34,7 +34,7 @@ Rewrite = Callable[[str], Rewritten]
 Ids = list[int]
 Found = tuple[tuple[int, int], str, str]  # where a term stands in a sentence, its source and its target words
 Spelled = list[tuple[tuple[int, int], Ids]]  # where each term stands in a sentence, and its tokens (none: unknown)
-# Rows of source ids, what their translations must hold, and the tokens that would make a longer word of a term.
+# Rows of source ids, what their translations must hold, and the tokens that would continue the word before them.
 SearchAgain = Callable[[list[Ids], list["Placement"], Ids], list[list[Hypothesis]]]
 # Source and target ids of each sentence -> its weights [T, S].
 ReadWeights = Callable[[list[Ids], list[Ids]], list[NDArray[np.float32]]]
@@ -136,17 +136,17 @@ class _Wanted:
         return _without(self.terms, self.vocabulary.decode(translation.ids)) if self.terms else []
 
     def take(self, found: list[Hypothesis]) -> None:
-        """Keep what holds all terms that can be written, unless an earlier way was found."""
+        """Keep the hypotheses with all terms that can be written, unless an earlier placement had some."""
         if self.whole:
             return
         unknown = sum(not ids for _, ids in self.spelled)
-        # A translation that starts over behind a term is longer than the plain one and its terms.
+        # A translation that starts over after a term is longer than the plain one and its terms.
         longest = len(self.plain.ids) + self.size + SLACK
         fit = (hypothesis for hypothesis in found if hypothesis.finished and len(hypothesis.ids) <= longest)
         self.whole = [hypothesis for hypothesis in fit if len(self.missing(hypothesis)) <= unknown]
 
     def choose(self, weigh: ReadWeights) -> None:
-        """Replace the translation by what was found, the best by score and attention first."""
+        """Replace the translations by those with the terms, the best by score and attention first."""
         read = self.draft.encoded
         attention = weigh([read.ids] * len(self.whole), [hypothesis.ids for hypothesis in self.whole])
         rated = [
@@ -161,9 +161,9 @@ def place_terms(
     terms: Termbase, drafts: Sequence[Draft], prefixes: Sequence[Ids] | None, vocabulary: Vocabulary,
     search: SearchAgain, weigh: ReadWeights,
 ) -> None:  # fmt: skip
-    """Replace what was found for every sentence that misses terms, and note the terms that could not be placed.
+    """Replace the translations of every sentence that misses terms, and list the terms that could not be placed.
 
-    A translation that must begin with a prefix keeps it: terms that are not in it come behind it.
+    A translation that must begin with a prefix keeps it: terms that are not in it follow it.
     """
     begins = prefixes or [[] for _ in drafts]
     sentences = [
@@ -225,7 +225,7 @@ def _without(terms: list[Found], text: str) -> list[Found]:
 
 
 def _spell(target: str, vocabulary: Vocabulary) -> Ids:
-    """The tokens of a term inside a sentence; none where the vocabulary cannot write it."""
+    """The tokens of a term inside a sentence; none if the vocabulary cannot write it."""
     begins = vocabulary.encode("a").ids
     for spelled in (target, f" {target}"):  # a vocabulary of characters writes the space itself
         ids = vocabulary.encode(spelled).ids
@@ -235,7 +235,7 @@ def _spell(target: str, vocabulary: Vocabulary) -> Ids:
 
 
 def _joined(vocabulary: Vocabulary) -> Ids:
-    """The tokens that go on with the word before them."""
+    """The tokens that continue the word before them."""
     before = vocabulary.encode("a").ids
     size = len(vocabulary.decode(before))
     if vocabulary.kind == "word":
@@ -261,11 +261,11 @@ def _anywhere(
 def _in_place(
     encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled, begins: Ids
 ) -> list[Placement]:
-    """Each term where the words of the plain translation are that attended to its source words: weights [T, S].
+    """Each term in place of the words of the plain translation that attended to its source words: weights [T, S].
 
-    The word before may change (the article), and so may everything behind. The first way keeps the token that followed,
-    so that the translation goes on behind the term; a longer word of it may agree with the term (noir, noire).
-    The tokens that begin the words that a term replaces may not be written, unless they occur elsewhere, too.
+    The word before may change (the article), and so may everything after. The first placement keeps the token that
+    followed, so that the translation continues after the term; a longer word of it may agree with the term (noir,
+    noire). The tokens that begin the replaced words may not be written, unless they occur elsewhere, too.
     """
     starts = _starts(plain)
     ends = [*starts, len(plain.ids)][1:]  # none of an empty translation
@@ -291,7 +291,7 @@ def _in_place(
         less, more = (sum(max(0, sign * size) for size in grown) for sign in (-1, 1))
         word = {plain.ids[at] for at in starts if start <= at < end} - {*plain.ids[:start], *plain.ids[end:]}
         replaced |= word
-        # Behind a first token that cannot be banned, a term would follow the beginning of what it replaces.
+        # If the first token cannot be banned, a term that moves would follow the beginning of what it replaces.
         moved = MOVE if plain.ids[start] in word else 0
         reach = max(len(prefix), min(start, 1), start - MOVE - less), start + moved + more
         alone.append(Term(tuple(ids), *reach))

@@ -1,5 +1,5 @@
-"""What all trained models share, and from a sentence and what was written to a `Trace`: one more forward pass, with
-every attention call recorded."""
+"""The base of all trained models, and the trace of a sentence and its output: a forward pass with every attention call
+recorded, and the other parts of a trace (search tree, forced words, notes)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -32,7 +32,7 @@ LONGEST_LOOK = 1_000  # tokens of a sentence that can be traced: every head keep
 
 @dataclass(frozen=True)
 class Output:
-    """What a model wrote, with its log-probabilities."""
+    """The output of a model, with its log-probabilities."""
 
     text: str
     score: float  # what the search ranks by: log-probability with the length penalty
@@ -48,7 +48,7 @@ class Output:
 
 
 class Trained:
-    """A model with the settings and the name of its run: what every class that `regard.load` returns has."""
+    """A model with the settings and the name of its run: the base of every class that `regard.load` returns."""
 
     def __init__(self, model: nn.Module, experiment: Experiment, name: str) -> None:
         self.model: Any = model.eval()
@@ -106,7 +106,7 @@ def trace_forward(
 
 
 def with_norms(trace: Trace, name: str, numbers: Sequence[float]) -> Trace:
-    """The trace with a number for each of its steps; as it is where there are none."""
+    """The trace with a number for each of its steps; unchanged if there are none."""
     if not numbers:
         return trace
     norms = [{**step.norms, name: round(numbers[step.t], 6)} for step in trace.steps]
@@ -114,7 +114,7 @@ def with_norms(trace: Trace, name: str, numbers: Sequence[float]) -> Trace:
 
 
 def spelled(vocabulary: Vocabulary, written: Sequence[int]) -> Side:
-    """The tokens of ids that a model wrote, END among them where it did."""
+    """The tokens of ids that a model wrote, with END if it is among them."""
     plain = [index for index in written if index != END]
     return tokens_of(vocabulary.tokenised(plain), ended=len(plain) < len(written))
 
@@ -142,8 +142,8 @@ def force_words(
     search: Callable[[list[int] | None], Hypothesis],
     encode: Callable[[str], list[int]],
 ) -> tuple[list[int] | None, list[dict[str, Any]]]:
-    """The ids that a translation must begin with to have all forced words, in the order of their steps, and how a trace
-    describes them. Each takes a search, since the words before it are the model's."""
+    """The ids that a translation must begin with to have all forced words, which are sorted by step, and the
+    descriptions of these words for a trace. Each needs a search, since the words before it are the model's."""
     described = []
     for force in forces:
         found, first = search(begins).ids, len(begins or ())
@@ -158,7 +158,7 @@ def force_words(
 
 
 def describe_forced(vocabulary: Vocabulary, forced: Sequence[int] | None) -> list[dict[str, Any]]:
-    """A forced beginning as a trace keeps it among its changes: the rows that were not the model's choice."""
+    """A forced beginning as one of the changes of a trace: the rows that were not the model's choice."""
     if not forced:
         return []
     text = f"begins with '{vocabulary.decode(forced)}'"
@@ -175,14 +175,14 @@ def notes_of(flags: Iterable[str], source: Tokenised, forced: Iterable[Tokenised
 
 
 def note_unseen(flag: str, holder: str, *texts: Tokenised) -> tuple[dict[str, Any], ...]:
-    """A note about characters or words that are not in the vocabulary, where `texts` have any."""
+    """A note about characters or words that are not in the vocabulary, if `texts` have any."""
     words = [word for text in texts for word in unseen(text)]
     text = f"{holder} characters or words that were never seen in training"
     return ({"flag": flag, "text": text, "words": words},) if words else ()
 
 
 def tokens_of(tokenised: Tokenised, ended: bool) -> Side:
-    """The tokens of a text with their places in it and the words they belong to; END last if the sentence ended."""
+    """The tokens of a text with their positions and the words they belong to; END last if the sentence ended."""
     text = tokenised.text
     tokens = [
         Token(text[start:end].strip(" ") or piece, piece, start, end, word=word)
@@ -193,8 +193,7 @@ def tokens_of(tokenised: Tokenised, ended: bool) -> Side:
 
 
 def beam_of(search: Sequence[SearchStep], vocabulary: Vocabulary) -> Beam | None:
-    """The search tree of a single sentence: every candidate weighed, its parent, and whether it went on. None where no
-    step was observed."""
+    """The search tree of one sentence: every candidate, its parent, and whether it was kept; None without steps."""
     if not search:
         return None
     nodes: list[BeamNode] = []

@@ -1,4 +1,4 @@
-"""A translation, and how it is made from what a search found: sentence by sentence, then the whole text."""
+"""A translation, and how it is made from the hypotheses of a search: sentence by sentence, then the whole text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ _SPACES = str.maketrans("\u00a0\u202f", "  ")  # translations that differ in the
 
 @dataclass(frozen=True)
 class Translation(Output):
-    """A translation with its log-probabilities; as a string it is its text.
+    """A translation with its log-probabilities; `str(translation)` is its text.
 
     `tokens` and `token_logprobs` are its pieces and their log-probabilities (one more than pieces: the end of the
     sentence), `score` is what the search ranks by, `nbest` lists the different candidates, at most as many as
@@ -40,12 +40,12 @@ class Translation(Output):
 
     # Words (for subwords: characters) of the source that were never seen in training.
     unknown: list[str] = field(default_factory=list, compare=False)
-    flags: list[str] = field(default_factory=list, compare=False)  # what to know about it: see `notes`
+    flags: list[str] = field(default_factory=list, compare=False)  # problems: see `notes`
     unplaced: list[str] = field(default_factory=list, compare=False)  # terms that could not be placed
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know, in words: "the translation repeats itself", for example. Mostly nothing.
+        """The flags in words, such as "the translation repeats itself". Most translations have none.
 
         >>> regard.load("en-fr").translate("The zxqkj 漢").notes
         ['the source holds characters or words that were never seen in training']
@@ -55,7 +55,7 @@ class Translation(Output):
 
 @dataclass
 class Draft:
-    """A sentence while it is translated: what was found for it, the best first, and how each is spelled."""
+    """A sentence that is being translated: its hypotheses, the best first, and their texts."""
 
     segment: Segment
     encoded: Tokenised
@@ -70,7 +70,7 @@ class Draft:
 
 
 class Written(Protocol):
-    """What a translator knows of the sentences that it wrote."""
+    """The parts of a translator that turn hypotheses into texts."""
 
     model: Any
     target_vocabulary: Vocabulary
@@ -86,8 +86,8 @@ class Written(Protocol):
 def spell_drafts(
     translator: Written, drafts: list[Draft], lexicon: Mapping[str, str] | None, split: bool, terms: Any = None
 ) -> None:
-    """The texts of each draft: unknown words are copied from the source where there is a `lexicon`, and with
-    `split` what was taken out of the sentence is put back."""
+    """Fill in the texts of each draft: unknown words are copied from the source if there is a `lexicon`, and with
+    `split` what was removed from the sentence is put back."""
     for draft in drafts:
         draft.texts = [translator.target_vocabulary.decode(hypothesis.ids) for hypothesis in draft.found]
     if lexicon is not None and not isinstance(translator.model, Ensemble) and attentions_to_source(translator.model):
@@ -111,18 +111,18 @@ def spell_drafts(
 def copy_unknown(
     encoded: Tokenised, ids: list[int], weights: NDArray[np.float32], vocabulary: Vocabulary, lexicon: Mapping[str, str]
 ) -> str:
-    """The translation `ids` with each unknown word replaced by the source word that has its largest weight, or by what
-    the lexicon says for that (Luong et al. 2015, section 3.3)."""
+    """The translation `ids` with each unknown word replaced by the source word with its largest weight, or by the
+    lexicon's entry for that word (Luong et al. 2015, section 3.3)."""
     pieces: list[str] = []
     for at, index in enumerate(ids):
         if index != UNKNOWN:
             continue
         seen = weights[at, : len(encoded.ids)]
-        if not seen.any():  # a model with one vector for the whole source does not know
+        if not seen.any():  # a model with one vector for the whole source has no weights
             return vocabulary.decode(ids)
         word = encoded.text[slice(*encoded.spans[int(np.argmax(seen))])].strip()
         pieces.append(lexicon.get(word, lexicon.get(word.lower(), word)))
-    # A stand-in for each unknown word, so that white space is written as the vocabulary writes it.
+    # A placeholder for each unknown word, so that the vocabulary decides on white space.
     parts = vocabulary.decode(ids).split(vocabulary.pieces([UNKNOWN])[0])
     if len(parts) != len(pieces) + 1:
         return vocabulary.decode(ids)

@@ -38,8 +38,8 @@ from regard.symbols import END, UNKNOWN
 from regard.training.experiment import Experiment
 from regard.training.objectives import cross_entropy
 
-TERM_BEAM = 8  # beams at least of a search for terms: one for each token of a term, and some without it
-CHARACTERS = 16  # a text of more than the allowed tokens times this is not even tokenised
+TERM_BEAM = 8  # smallest beam of a search for terms: one for each token of a term, and some without it
+CHARACTERS = 16  # a text with more characters than this times the allowed tokens is refused without tokenising it
 BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CPU and on a GPU
 AT_ONCE = 64  # pairs whose traces are held together
 Observe = Callable[[SearchStep], None]
@@ -65,17 +65,19 @@ class Translator(Trained):
         heads: Heads | None = None,
     ) -> None:
         super().__init__(model, experiment, name)
-        self.heads = heads or Heads()  # whose weights say which words belong together
+        self.heads = heads or Heads()  # whose weights align words
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
-        self.engine: Engine | None = None  # what translates instead of regard's own search
-        self.lowercases = knows_no_capitals(source_vocabulary)  # trained on lower-case text, so it reads no other
+        self.engine: Engine | None = None  # used by `translate` instead of regard's own search
+        self.lowercases = knows_no_capitals(
+            source_vocabulary
+        )  # trained on lower-case text, so that input is lower-cased
         of = source_vocabulary
         self._reader = Vocabulary(of.tokens, of.kind, of.form, lowercase=True) if self.lowercases else of
         self.source_language, self.target_language = languages_of(experiment.data)
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a trace says about the model."""
+        """The description of the model in a trace."""
         return {
             "id": self.name,
             "name": self.experiment.name,
@@ -107,17 +109,16 @@ class Translator(Trained):
     ) -> Translation | list[Translation]:
         """Translate one text, or a list of them in order.
 
-        A text is translated sentence by sentence and put together again with its own white space and line breaks; a
-        sentence that is longer than any in training is cut at clauses. Web and e-mail addresses and placeholders such
-        as {name} come back as they are. `flags` of the result say what is not right. An empty line gives an empty
-        translation.
+        A text is translated sentence by sentence and joined again with its own white space and line breaks; a sentence
+        that is longer than any in training is cut at clauses. Web and e-mail addresses and placeholders such as {name}
+        are kept as they are. `flags` of the result lists problems. An empty line gives an empty translation.
 
         `settings` are those of [decode] (beam, nbest, temperature, length_penalty, ...). `prefix` is a text, or one for
-        each text, that the translation must start with; `split=False` takes each text as one sentence as it is, as with
-        a prefix. `terms` are source words that must become given target words, as a mapping or pairs; `unplaced` of
-        the result lists those that could not be placed. With `unknown="copy"` unknown words of the translation become
-        the source words with their largest weight, or what `lexicon` says for those; "keep" leaves them. A text of more
-        than `max_tokens` is not translated: it is `finished` "too long". `progress(done, total)` is called after
+        each text, that the translation must start with; with `split=False`, and with a prefix, each text is one
+        sentence. `terms` are source words that must become given target words, as a mapping or pairs; `unplaced` of the
+        result lists those that could not be placed. With `unknown="copy"`, unknown words of the translation become the
+        source words with their largest weight, or the entries of `lexicon` for those; "keep" leaves them. A text of
+        more than `max_tokens` is not translated: its `finished` is "too long". `progress(done, total)` is called after
         batches, `observe(step)` with every step of a beam search, and `stop() -> bool` before every step.
 
         >>> translator = regard.load("en-fr/bahdanau")
@@ -176,8 +177,8 @@ class Translator(Trained):
 
         The trace is exact: the translation goes through `forward` once more with all layers and heads recorded.
         `changes` are what-ifs (see `regard.look.change`), and so is `prefix`, which the translation must start with;
-        a `Force` sets the word of one step. The trace lists all of them. With `terms`, as for `translate`, the
-        translation that holds them is looked at. `tree` keeps the beam search tree, `topk` is the number of
+        a `Force` sets the word of one step. The trace lists all of them. With `terms`, as for `translate`, the trace is
+        of the translation with these terms. `tree` keeps the beam search tree, `topk` is the number of
         alternatives kept for each word. Other options are the [decode] settings.
 
         >>> trace = regard.load("en-fr/bahdanau").look("Where is the station?")
@@ -232,8 +233,8 @@ class Translator(Trained):
     def trace_pairs(
         self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str] | None = None
     ) -> Iterator[Trace]:
-        """The traces of given translations, in order, a few at a time since they are large: the weights of the modules
-        `names` only, by default of the attention over the source."""
+        """The traces of given translations, in order, computed a few at a time since they are large: only the weights
+        of the modules `names`, by default those of the attention over the source."""
         self.needs_one_model("look inside")
         names = find(self.model, None) if names is None else names
         for start in range(0, len(sources), AT_ONCE):
@@ -259,9 +260,9 @@ class Translator(Trained):
     ) -> list[Sentence]:
         """Each translation with the links of its words.
 
-        The weights are those of the head that `regard align --choose` chose or that was guided in training, where one
-        was, else of the last layer but one. A sentence that is too long to look into, and a model without attention,
-        has the links of the diagonal. `terms` are linked with their own source words.
+        The weights are those of the run's aligning head (chosen by `regard align --choose`, or guided in training),
+        else of the last layer but one. A sentence that is too long to trace, and a model without attention, get the
+        links of the diagonal. `terms` are linked with their own source words.
         """
         pairs = list(zip(sources, targets, strict=True))
         linked = [links.diagonal(*pair) for pair in pairs]
@@ -276,7 +277,7 @@ class Translator(Trained):
         return [Sentence(target, words) for target, words in zip(targets, linked, strict=True)]
 
     def can_trace(self, source: str, target: str) -> bool:
-        """Whether both sentences have words, and not too many to look into."""
+        """Whether both sentences have words and are short enough to trace."""
         return all(
             text.split()
             and (
@@ -336,7 +337,7 @@ class Translator(Trained):
     def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:
         """The ids of a translation or a prefix of one, given as text or as ids, without END.
 
-        A blank at the end of a text would be a piece, after which few words can follow.
+        A space at the end of a text is removed: it would be a piece of its own, which few words can follow.
         """
         if isinstance(prefix, str):
             return self.target_vocabulary.encode(clean(prefix).rstrip()).ids
@@ -351,7 +352,7 @@ class Translator(Trained):
         return ids
 
     def too_long(self, text: str, most: int) -> str:
-        """The length of a text of more than `most` tokens, as "5000 tokens"; nothing where it is shorter."""
+        """The length of a text of more than `most` tokens, as "5000 tokens"; empty if it is shorter."""
         if len(text.encode("utf-8", "replace")) <= most:
             return ""  # a token has at least one byte
         if len(text) > CHARACTERS * most:
@@ -382,7 +383,7 @@ class Translator(Trained):
         self, terms: Termbase, drafts: list[Draft], prefixes: list[list[int]] | None, config: DecodeConfig,
         stop: Callable[[], bool] | None,
     ) -> None:  # fmt: skip
-        """Search again for the sentences that miss terms."""
+        """Search again for the sentences whose translation misses terms."""
         self.needs_one_model("place terms")
         beam = max(config.beam, TERM_BEAM)
         wide = dataclasses.replace(config, beam=beam, nbest=beam, temperature=0.0, top_k=0, top_p=1.0)
