@@ -16,7 +16,7 @@ ONE_SEED = "A group with one seed is compared by sentences only: its interval an
 
 
 class System(NamedTuple):
-    """What one seed of a group wrote, and what it cost."""
+    """The translations of one seed of a group, and its cost."""
 
     written: Sequence[str]
     parameters: int

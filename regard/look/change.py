@@ -1,4 +1,4 @@
-"""What if? Change the attention of a model while a block runs, and leave the model as it was.
+"""What-ifs: change the attention of a model while a block runs; the model itself is not modified.
 
     with change(model, Silence("decoder.1.cross_attention", head=2), Temperature(0.5)) as changed:
         logits = model(source, lengths, target)
@@ -309,7 +309,7 @@ def _acting(module: Attention, changes: list[Change]) -> Iterator[None]:
 
 
 def find(model: nn.Module, where: str | None) -> list[str]:
-    """The attention modules that `where` means: a name, the beginning of names, or None for those over the source."""
+    """The attention modules that `where` selects: a name, a prefix of names, or None for those over the source."""
     names = list(attentions(model))
     if where is None:
         looking = getattr(model, "looking", None)
@@ -352,7 +352,7 @@ def importance(model: nn.Module, score: Callable[[], float], progress: Progress 
 
 
 def all_heads(model: nn.Module, name: str) -> Sequence[int | None]:
-    """The numbers of the heads of an attention module; [None] where it has no heads."""
+    """The numbers of the heads of an attention module; [None] if it has no heads."""
     count = getattr(model.get_submodule(name.rpartition(".")[0]), "heads", None)
     return range(count) if isinstance(count, int) else [None]
 

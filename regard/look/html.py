@@ -46,7 +46,7 @@ _LONGEST = 60
 
 
 def page(trace: Contents, view: str, show: Show) -> "Page":
-    """The page of a trace, opened at `view`; the options of `show` are where it opens."""
+    """The page of a trace, opened at `view` with the options of `show`."""
     count = sum(seen.weights.size for seen in trace.attention.values())
     source, target = (label(side.text, 60) for side in (trace.source, trace.target))
     title = show.title or (target if trace.image is not None else f"{source} → {target}")
@@ -265,9 +265,9 @@ def _combined(weights: tables.Array, large: bool) -> tables.Array | None:
 
 
 def _tables(trace: Contents, seen: Attended, show: Show, large: bool) -> list[dict[str, Any]] | None:
-    """The table with shift 0, and with shift 1 where the words of the target are rows; special tokens included.
+    """The table with shift 0, and for cross-attention also with shift 1; special tokens included.
 
-    The weights of single tokens are the trace's own and are left out; None where words are no other than tokens.
+    The weights of single tokens are left out, since the trace has them; None if every word is a single token.
     """
     found = []
     for shift in (0, 1) if seen.kind == "cross" else (0,):

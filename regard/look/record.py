@@ -200,7 +200,7 @@ def _is_attention(module: nn.Module) -> bool:
 
 
 def _watch_torch(module: nn.MultiheadAttention, keep: Keep) -> list[RemovableHandle]:
-    """The weights of every head are requested, and the caller gets what it requested."""
+    """Request the weights of every head, and return to the caller what it has requested."""
     wanted: list[tuple[bool, bool]] = []
 
     def before(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

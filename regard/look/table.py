@@ -159,7 +159,7 @@ class Table:
 
 
 def arrange(trace: Contents, show: Show | None = None, **options: Any) -> Table:
-    """The table of one module, as `show` says; `options` are those of `Show` by name."""
+    """The table of the module and head that `show` selects; `options` are those of `Show` by name."""
     wanted = Show(**options) if show is None else show
     seen = choose(trace, wanted.layer)
     picked = seen.aligning if wanted.head is None else wanted.head

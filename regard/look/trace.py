@@ -1,7 +1,7 @@
 """A trace: what a model computed while it wrote one sentence, as data that can be kept, drawn and measured.
 
-It holds the tokens of both sides, and for every attention module its scores and weights for each head. It knows no
-model: `from_arrays` makes one from any numbers, `from_huggingface` from the outputs of another library.
+It has the tokens of both sides, and the scores and weights of each head of every attention module. It does not depend
+on a model: `from_arrays` makes one from any numbers, `from_huggingface` from the outputs of another library.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a trace holds: tokens, attention, steps, search tree, picture. Plain data, checked when it is made.
+"""The parts of a trace: tokens, attention, steps, search tree, picture. Plain data, checked on construction.
 
 Layers, heads and positions count from 0, as in the dotted names of modules.
 """
