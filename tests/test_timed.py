@@ -121,7 +121,7 @@ def test_a_setting_is_given_once(setting: str, tmp_path):
 
 @pytest.mark.parametrize("minutes", [0, -1, float("inf"), float("nan")])
 def test_minutes_that_are_no_time_are_refused(minutes: float):
-    with pytest.raises(ConfigError, match="--minutes is the time"):
+    with pytest.raises(ConfigError, match="--minutes must be above 0"):
         timed.choose(DATA, minutes)
 
 

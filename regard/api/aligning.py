@@ -129,16 +129,12 @@ def link(
     `behind` are the weights of a model of the other direction, [source words, target words]. The links of both
     directions are joined; with `MEAN`, links are found in the mean of the weights.
     """
-
-    def find(weights: NDArray[Any]) -> Alignment:
-        return METHODS[how.method](weights, how.threshold)
-
-    if behind is None:
-        return list(map(find, ahead))
-    if how.join == MEAN:
-        return list(map(find, means(ahead, (weights.T for weights in behind))))
-    directions = zip(ahead, behind, strict=True)
-    return [alignment.symmetrise(find(there), reverse(find(back)), how.join) for there, back in directions]
+    find, least = METHODS[how.method], how.threshold
+    if behind is None or how.join == MEAN:
+        both = ahead if behind is None else means(ahead, (weights.T for weights in behind))
+        return [find(weights, least) for weights in both]
+    links = ((find(there, least), reverse(find(back, least))) for there, back in zip(ahead, behind, strict=True))
+    return [alignment.symmetrise(*pair, how.join) for pair in links]
 
 
 def align(seen: Iterable[Trace], heads: Heads) -> list[Alignment]:

@@ -45,6 +45,7 @@ def heads(
     command continues. Pairs with an empty or a very long side are left out.
     """
     from regard.api.aligning import check_attends
+    from regard.api.corpus import read_report, report_corpus
     from regard.api.inspecting import report_heads
     from regard.evaluate.alignment import read_gold
     from regard.look.measure import MEASURES
@@ -54,7 +55,11 @@ def heads(
     if shards.on:
         if silence or gold:
             raise ConfigError("--silence and --gold read a small set; leave --on out.")
-        return _put_report(_report_in_shards(run, pairs, out, shards, device), by or "confidence", as_json)
+        files, folder = pair_files(pairs, out)
+        [sums] = watch(
+            "measuring", folder, partial(report_corpus, run, files, folder, where=shards.where(device))
+        ).outputs
+        return _put_report(read_report(sums), by or "confidence", as_json)
     if silence and (gold or by):
         raise ConfigError("--silence sorts by BLEU; it cannot be combined with --gold or --by.")
     sources, targets = pairs_of(run, pairs)
@@ -66,15 +71,6 @@ def heads(
     with bar("measuring") as progress:
         report = report_heads(translator, sources, targets, answers, progress)
     _put_report(report, by or ("aer" if answers is not None and "aer" in report.measures else "confidence"), as_json)
-
-
-def _report_in_shards(run: Path, pairs: Pairs, out: Path | None, shards: Shards, device: str) -> "Report":
-    from regard.api.corpus import read_report, report_corpus
-
-    files, folder = pair_files(pairs, out)
-    work = partial(report_corpus, run, files, folder, where=shards.where(device))
-    [sums] = watch("measuring", folder, work).outputs
-    return read_report(sums)
 
 
 def _put_worth(translator: Any, sources: list[str], targets: list[str], beam: int, as_json: bool) -> None:

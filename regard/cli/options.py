@@ -98,9 +98,7 @@ class Pairs:
     source: Annotated[Path | None, Option(help="Source sentences, one per line.")] = None
     target: Annotated[Path | None, Option(help="Reference translations, line for line.")] = None
     tsv: Annotated[Path | None, Option(help="Instead of both: source, tab, target on each line.")] = None
-    tmx: Annotated[Path | None, Option(help="Instead of both: a translation memory with the languages of the run.")] = (
-        None
-    )
+    tmx: Annotated[Path | None, Option(help="Instead of both: a translation memory in the run's languages.")] = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +137,4 @@ class OnPicture:
         str | None,
         Option(help="Captions: words that attend to ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT, from 0 (--view region)."),
     ] = None
-    smooth: Annotated[bool, Option("--smooth", help="Captions: interpolate between cells; the drawing says so.")] = (
-        False
-    )
+    smooth: Annotated[bool, Option("--smooth", help="Captions: interpolate between cells.")] = False
