@@ -60,7 +60,8 @@ class LinkOptions:
         int | None, Option(help="Head, from 0 (default: the run's choice; with --layer, the mean of all).")
     ] = None
     shift: Annotated[
-        int | None, Option(help="1: row t + 1 aligns word t (default: that of the head, if the run chose it; else 0).")
+        int | None,
+        Option(help="1: row t + 1 aligns word t (default: the saved one of the run's choice; else the model's)."),
     ] = None
     back: Annotated[
         Path | None, Option(metavar="RUN", parser=run_folder, is_eager=True, help="Run of the other direction.")
