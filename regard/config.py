@@ -1,7 +1,7 @@
-"""Settings as frozen dataclasses: one sentence of meaning for each, TOML in and out, `section.key=value` on top.
+"""Settings as frozen dataclasses with a one-sentence description each, read from TOML and from `section.key=value`.
 
-A section of settings is a frozen dataclass whose fields are made with `setting`. This file knows no section and
-no model; it reads and writes any of them, and refuses what does not fit with a sentence that says what would.
+A section of settings is a frozen dataclass whose fields are made with `setting`. This file reads and writes any
+section; a value that does not fit is refused with a sentence about what is expected.
 """
 
 import dataclasses
@@ -29,9 +29,9 @@ _LARGEST = 2**63  # numbers are smaller than this, so that they fit into a tenso
 
 
 def setting(default: Any, meaning: str, choices: Collection[str] = ()) -> Any:
-    """A field of a settings dataclass: its default, what it means in one sentence, and the words it may be.
+    """A field of a settings dataclass: its default, its meaning in one sentence, and the values it may have.
 
-    A table as `choices` stays as it is: what other packages add to it later can be chosen.
+    `choices` is not copied, so that values that other packages add to it later are accepted.
     """
     return dataclasses.field(default=default, metadata={"help": meaning, "choices": choices})
 
@@ -70,7 +70,7 @@ def check_range(where: str, settings: Any, bounds: str, *names: str) -> None:
 
 
 def _fit(value: Any, kind: Any, name: str, choices: Collection[str]) -> Any:
-    """`value` as `kind`: whole numbers serve as floats and lists as tuples; anything else must fit as it is."""
+    """`value` as `kind`: whole numbers become floats and lists tuples; anything else must be of that type."""
     if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:  # also for inf and nan
         raise ConfigError(f"{name} must be a number between -2^63 and 2^63; got {_shown(value)}.")
     if choices and value not in tuple(choices):  # in a dict, a list as the value would raise
@@ -146,7 +146,7 @@ def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
 
 
 def _read_toml(text: str) -> dict[str, Any]:
-    """The tables of `text`; ValueError or RecursionError for no TOML, too deep a one, or a number too long to print."""
+    """The tables of `text`; ValueError or RecursionError for invalid or deep TOML, or a number too long to print."""
     tables = tomllib.loads(text)
     repr(tables)  # Python reads hexadecimal numbers of any length, but error sentences could not show them
     return tables
@@ -160,7 +160,7 @@ def check_once(settings: Iterable[str], options: Mapping[str, str]) -> None:
 
 
 def override(tables: dict[str, Any], *assignments: str) -> dict[str, Any]:
-    """`tables` with each `section.key=value` applied. A value is read as TOML, and as plain text where it is none."""
+    """`tables` with each `section.key=value` applied. A value is read as TOML, or as plain text if it is not TOML."""
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         section, dot, key = path.strip().partition(".")
@@ -180,7 +180,7 @@ def override(tables: dict[str, Any], *assignments: str) -> dict[str, Any]:
 
 
 def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Write tables of plain values as TOML. None is left out: TOML has no word for it, and it is always a default."""
+    """Write tables of plain values as TOML. None is left out: TOML cannot express it, and it is always a default."""
     lines: list[str] = []
     for name, table in tables.items():
         lines.append(f"[{name}]")

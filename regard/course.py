@@ -93,7 +93,7 @@ def write_pairs(pairs: Iterable[tuple[str, str]], folder: str | Path) -> dict[st
 
 @dataclass(frozen=True)
 class Number:
-    """An exercise whose answer is a number; `why` is how it comes about."""
+    """An exercise whose answer is a number; `why` explains it."""
 
     value: float
     why: str

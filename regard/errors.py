@@ -1,7 +1,7 @@
-"""A user's mistake, reported in one sentence: what was expected, what came, and what to do.
+"""Errors about invalid input, in one sentence: what was expected, what was given, and what to do.
 
 Everything that regard refuses on purpose is a `RegardError`. The command line prints its text without a
-traceback and exits with code 2; a library user catches one type. Each subclass says where the mistake lies.
+traceback and exits with code 2; a library user catches one type. The subclasses are for different kinds of input.
 """
 
 import difflib
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class RegardError(Exception):
-    """Base of every error that regard raises on purpose: one sentence about what was expected, what came, what to do.
+    """Base of every error that regard raises on purpose: one sentence about what was expected, given, and what to do.
 
     >>> try:
     ...     regard.load("runs/none")
@@ -44,8 +44,8 @@ class TrainingError(RegardError):
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on a CPU or a GPU; torch says so in the words of a RuntimeError, the
-    loader of a library in those of an ImportError, the system in those of an OSError.
+    """Whether an error means that memory ran out, on a CPU or a GPU. Torch raises a RuntimeError with such a message,
+    the loader of a library an ImportError, the system an OSError.
 
     >>> out_of_memory(MemoryError()), out_of_memory(RuntimeError("CUDA out of memory.")), out_of_memory(ValueError("x"))
     (True, True, False)
@@ -61,7 +61,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def little_memory() -> bool:
-    """Whether this process cannot have another 64 MiB, which are reserved for a moment and not written to.
+    """Whether this process cannot allocate another 64 MiB, which are reserved for a moment and not written to.
 
     >>> little_memory()
     False
@@ -74,7 +74,7 @@ def little_memory() -> bool:
 
 
 def brief(message: object) -> str:
-    """Someone else's words for the middle of a sentence: one line without control characters, not long.
+    """A message of another program for the middle of a sentence: one short line without control characters.
 
     >>> brief("bad\\x1b[2J\\nfile.")
     'bad [2J file'
@@ -85,7 +85,7 @@ def brief(message: object) -> str:
 
 
 def counted(number: float, noun: str, form: str = "") -> str:
-    """A number with its noun, in the plural unless it is one; `form` is that of the number.
+    """A number with its noun, in the plural unless it is one; `form` is the format of the number.
 
     >>> counted(1.0, "minute", "g"), counted(1000, "pair", ",")
     ('1 minute', '1,000 pairs')
@@ -95,7 +95,7 @@ def counted(number: float, noun: str, form: str = "") -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
-    """The sentence for a name that does not exist, with a did-you-mean where one is close; `where` follows the name.
+    """The sentence for a name that does not exist, with a did-you-mean if one is similar; `where` follows the name.
 
     >>> unknown("model", "bahdanu", ["bahdanau", "luong"])
     "There is no model 'bahdanu'. Did you mean 'bahdanau'? Known: bahdanau, luong."
@@ -107,7 +107,7 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
 
 
 def near_file(path: str | os.PathLike[str]) -> str:
-    """A did-you-mean for a file that is not there, where its folder has one of almost this name; else no text."""
+    """A did-you-mean for a missing file, if its folder has one with a similar name; else an empty text."""
     folder, name = os.path.split(path)
     try:
         names = [one for one in os.listdir(folder or ".") if one.isprintable()]  # what is no UTF-8 cannot be typed
@@ -126,7 +126,7 @@ def check_known(
 
 
 def numbered(noun: str, count: int) -> str:
-    """The numbers that `count` things have, from 0.
+    """The numbers of `count` items, from 0.
 
     >>> numbered("head", 8), numbered("head", 1), numbered("head", 0)
     ('heads 0 to 7', 'one head, 0', 'no heads')
@@ -135,7 +135,7 @@ def numbered(noun: str, count: int) -> str:
 
 
 def need(module: str, sentence: str, error: Callable[[str], RegardError] = ConfigError) -> Any:
-    """An optional package, imported where it is used; `sentence` says how to get it where it is not installed."""
+    """An optional package, imported where it is used; `sentence` says how to install it."""
     try:
         return import_module(module)
     except ImportError:

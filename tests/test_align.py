@@ -100,6 +100,34 @@ def test_a_choice_by_gold_is_kept_in_the_run_and_used_again(files, tmp_path):
     assert trained.translator("copy").heads == aligning.Heads()
 
 
+def test_a_shift_belongs_to_the_head_that_was_chosen(files, tmp_path):
+    """Another head has the model's own shift; the same head named again keeps its own."""
+    chosen = aligning.Heads(0, 1, 1)
+    for named, used in {
+        (None, None, None): (0, 1, 1),
+        (0, 1, None): (0, 1, 1),
+        (None, 1, None): (0, 1, 1),
+        (None, None, 0): (0, 1, 0),
+        (0, 1, 0): (0, 1, 0),
+        (None, 0, None): (0, 0, None),
+        (0, None, None): (0, None, None),
+        (1, 1, None): (1, 1, None),
+        (1, 1, 1): (1, 1, 1),
+    }.items():
+        assert chosen.override(aligning.Heads(*named)) == aligning.Heads(*used), named
+    run = Path(shutil.copytree(trained.run("heads"), tmp_path / "run"))
+    links.keep_choice(run, chosen)
+    gold = ["--gold", tmp_path / "gold"]
+    assert "layer 0, head 1, shift 1, argmax" in align(tmp_path, run, *files, *gold, "--head", 1)[1]
+    assert "layer 0, head 0, argmax" in align(tmp_path, run, *files, *gold, "--layer", 0, "--head", 0)[1]
+    for place in (["--head", 1], []):
+        shards = ["--on", "local", "--workers", 1, "--out", tmp_path / f"shards{len(place)}"]
+        code, _, err = align(tmp_path, run, *files, *place, *shards)
+        assert code == 0, err
+    named, chosen = (next((tmp_path / f"shards{size}").glob("*.links")).read_bytes() for size in (2, 0))
+    assert named == chosen
+
+
 def test_two_directions_agree_and_are_joined(files, tmp_path):
     run = shutil.copytree(trained.run("copy"), tmp_path / "run")
     code, out, err = align(tmp_path, run, *files, "--back", run, "--choose", "--join", "intersection")

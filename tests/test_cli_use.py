@@ -475,6 +475,11 @@ def test_compare(runs, corpus, tmp_path):
     assert "two\nBLEU" in said
     assert re.search(r"two against one: .*p", said)
     assert is_picture(plot)
+    assert said.count("words sentences") == 2
+    both = runs / "one", runs / "two", *corpus, "--beam", 1
+    assert run("compare", *both, "--by-length", folder=tmp_path).out.count("words sentences") == 2
+    assert "words sentences" not in run("compare", *both, folder=tmp_path).out
+    refused("compare", *both, "--by-seed", "--by-length", folder=tmp_path, says="leave --by-length out")
 
 
 def one_object(command: Command) -> dict:

@@ -11,7 +11,7 @@ from regard.errors import DataError
 from regard.evaluate import significance
 from regard.evaluate.by_length import LengthTable, by_length, plot_by_length
 from regard.evaluate.scores import perplexity, score
-from regard.evaluate.significance import paired_bootstrap
+from regard.evaluate.significance import group_bootstrap
 
 WORDS = ["the", "old", "house", "stands", "near", "a", "river", "and", "every", "dog", "likes", "it", "."]
 
@@ -77,7 +77,7 @@ def test_what_cannot_be_scored_is_refused() -> None:
     with pytest.raises(DataError, match="as many sources as hypotheses; got 1 and 2"):
         by_length(["a"], ["a", "b"], ["a", "b"])
     with pytest.raises(DataError, match="as many lines of the other system as hypotheses; got 1 and 2"):
-        paired_bootstrap(["a", "b"], ["a"], ["a", "b"])
+        group_bootstrap([["a", "b"]], [["a"]], ["a", "b"])
 
 
 def test_perplexity() -> None:
@@ -186,11 +186,11 @@ def test_the_bootstrap_tells_a_better_system_from_a_lucky_one() -> None:
     good, references = corpus(noise=0.1, seed=1)
     same, _ = corpus(noise=0.1, seed=2)
     bad, _ = corpus(noise=0.4, seed=3)
-    clear = paired_bootstrap(good, bad, references)
+    clear = group_bootstrap([good], [bad], references)
     assert clear.delta == pytest.approx(score(good, references)["bleu"] - score(bad, references)["bleu"])
     assert clear.p == pytest.approx(1 / 1001)
     assert 0 < clear.low < clear.delta < clear.high
-    lucky = paired_bootstrap(good, same, references)
+    lucky = group_bootstrap([good], [same], references)
     assert lucky.p > 0.05
     assert lucky.low < 0 < lucky.high
 
@@ -198,14 +198,14 @@ def test_the_bootstrap_tells_a_better_system_from_a_lucky_one() -> None:
 def test_the_bootstrap_is_reproducible_and_pairs_the_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     good, references = corpus(noise=0.1, seed=1)
     bad, _ = corpus(noise=0.3, seed=3)
-    once = paired_bootstrap(good, bad, references)
-    assert paired_bootstrap(good, bad, references) == once
-    back = paired_bootstrap(bad, good, references)
+    once = group_bootstrap([good], [bad], references)
+    assert group_bootstrap([good], [bad], references) == once
+    back = group_bootstrap([bad], [good], references)
     assert (back.delta, back.low, back.high, back.p) == pytest.approx((-once.delta, -once.high, -once.low, once.p))
-    itself = paired_bootstrap(good, good, references)
+    itself = group_bootstrap([good], [good], references)
     assert (itself.delta, itself.low, itself.high, itself.p) == (0, 0, 0, 1)
     monkeypatch.setattr(significance, "SEED", 7)
-    assert paired_bootstrap(good, bad, references) != once
+    assert group_bootstrap([good], [bad], references) != once
     assert "nrefs:1" in str(once)
     assert "p = " in str(once)
 
@@ -219,6 +219,6 @@ def test_the_p_value_agrees_with_sacrebleus() -> None:
     theirs = PairedTest(
         [("b", b), ("a", a)], {"BLEU": BLEU(references=[references])}, references=None, test_type="bs", n_samples=1000
     )()[1]["BLEU"][1]
-    ours = paired_bootstrap(a, b, references)
+    ours = group_bootstrap([a], [b], references)
     assert ours.a == pytest.approx(theirs.score)
     assert ours.p == pytest.approx(theirs.p_value, abs=0.06)

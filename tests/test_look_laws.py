@@ -321,6 +321,8 @@ def test_the_flow_of_a_sentence_has_two_ways_where_there_are_two(tmp_path):
     assert found.attention.any()
     assert found.state.any()
     plain = inspecting.flow_of(trained.translator("fixed"), TEXT["fixed"])
+    upper = inspecting.flow_of(trained.translator("fixed"), TEXT["fixed"].upper())
+    assert np.array_equal(upper.total, plain.total), "trained on lower-case text, so it reads no other"
     assert not plain.attention.any()
     from regard.look.flow import draw_flows
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_look_html import held
 
-from regard.api.links import Heads, with_shift
+from regard.api.links import Heads, mark_aligning
 from regard.errors import ConfigError, DataError
 from regard.look import Attended, Mask, Picture, Side, Token, Trace, measure, report
 from regard.look import measure as measure_function
@@ -80,20 +80,57 @@ def test_the_shift_moves_rows_and_is_named():
 
 
 def test_the_head_that_a_run_names_is_drawn_with_its_own_shift(tmp_path):
-    trace = Trace.from_json(with_shift(TRACE, Heads(0, 2, 1)).to_json())
+    trace = Trace.from_json(mark_aligning(TRACE, Heads(0, 2, 1)).to_json())
     moved = arrange(trace, layer=0, head=2, words=False, special=True)
     assert np.allclose(moved.weights, WEIGHTS[0, 2, 1:])
     assert "shift 1" in moved.caption
-    for others in ({"layer": 0, "head": 1}, {"layer": 1, "head": 2}, {"layer": 0}, {"layer": 0, "head": 2, "shift": 0}):
+    for others in (
+        {"layer": 0, "head": 1},
+        {"layer": 1, "head": 2},
+        {"head": "mean"},
+        {"layer": 0, "head": 2, "shift": 0},
+    ):
         assert "shift" not in arrange(trace, **others).caption, others
     assert "shift 1" in trace.to_terminal(layer=0, head=2).replace("\n", " ")
     page = held(trace.to_html(layer=0, head=2))  # which applies the shift of the head that is chosen there
     assert page["trace"]["attention"]["layers.0"]["shifted_heads"] == [2]
     assert trace.draw(tmp_path / "heads.svg", view="heads").exists(), "thumbnails share their rows"
-    assert with_shift(TRACE, Heads(1, None, 1)).attention["layers.1"].shift == 1, "the mean of a layer's heads"
-    assert with_shift(TRACE, Heads()) is TRACE
+    assert mark_aligning(TRACE, Heads(1, None, 1)).attention["layers.1"].shift == 1, "the mean of a layer's heads"
+    assert mark_aligning(TRACE, Heads()) is TRACE
     with pytest.raises(DataError, match="shifted heads of 'a' are some of its 1; got"):
         Attended("a", np.eye(2), shifted_heads=(1,))
+
+
+def test_the_head_that_a_run_names_is_drawn_by_default(tmp_path):
+    """In a terminal, in a file and on the page; "mean" is still the mean."""
+    trace = mark_aligning(TRACE, Heads(0, 2, 1))
+    expected = arrange(TRACE, layer=0, head=2, shift=1)
+    for options in ({}, {"layer": 0}, {"head": 2}):
+        assert np.array_equal(arrange(trace, **options).weights, expected.weights), options
+    assert arrange(trace).caption == expected.caption
+    assert trace.to_terminal() == TRACE.to_terminal(layer=0, head=2, shift=1)
+    assert "layer 0, head 2" in trace.draw(tmp_path / "drawn.svg").read_text(encoding="utf-8")
+    assert "layer 0, head 2" in trace.draw(tmp_path / "steps.svg", view="steps").read_text(encoding="utf-8")
+    views = held(trace.to_html())["trace"]["views"]
+    assert (views["default"], views["aligning"]) == ("layers.0", {"head": 2})
+    assert arrange(trace, head="mean").caption == arrange(TRACE, layer=0).caption
+    assert arrange(trace, layer=1).caption == arrange(TRACE, layer=1).caption
+    assert arrange(mark_aligning(TRACE, Heads(1, None, 0))).caption == arrange(TRACE, layer=1).caption
+    assert held(TRACE.to_html())["trace"]["views"]["aligning"] is None
+
+
+def test_a_part_of_the_heads_keeps_what_they_are():
+    seen = mark_aligning(TRACE, Heads(0, 2, 1)).attention["layers.0"]
+    part = seen.part([2, 0])
+    assert np.array_equal(part.weights, seen.weights[[2, 0]])
+    assert (part.shifted_heads, part.aligning) == ((0,), 0)
+    assert (seen.part([1]).shifted_heads, seen.part([1]).aligning) == ((), None)
+
+
+@pytest.mark.parametrize("head", [1, -1, True, 0.5, "max"])
+def test_an_aligning_head_that_is_not_there_is_refused(head):
+    with pytest.raises(DataError, match="The aligning head of 'a' is one of its 1 or 'mean'; got"):
+        Attended("a", np.eye(2), aligning=head)
 
 
 def test_a_masked_word_of_several_pieces_is_named_once():

@@ -293,7 +293,7 @@ def test_a_folder_of_other_inputs_or_another_task_is_refused(corpus, tmp_path):
         ("a.tsv", "1\tone\n2\ttwo\n", "2", ["one", "two"]),
         ("a.jsonl", '{"text": "one"}\n{"text": "two"}\n', "text", ["one", "two"]),
         ("a.tsv", "1\tone\n2\n", "2", r"line 2 has 1 column;"),
-        ("a.jsonl", '{"text": "one"}\n[]\n', "text", r"line 2 is no JSON object with 'text'"),
+        ("a.jsonl", '{"text": "one"}\n[]\n', "text", r"line 2 is not a JSON object with 'text'"),
     ],
 )
 def test_columns_of_tables(name, content, column, rows, tmp_path):

@@ -187,9 +187,10 @@ def test_pointer_needs_one_vocabulary():
 def test_look_shows_what_was_copied():
     torch.manual_seed(5)
     model = spread(Pointer(POINTER))
-    sides = as_side(["Melu", "saw", "Zo", "</s>"]), as_side(["Zo", "vu", "</s>"])
+    source, target = as_side(["Melu", "saw", "Zo", "</s>"]), as_side(["Zo", "vu", "</s>"])
     inputs, written = (torch.tensor([[5, 7, 6, END]]), torch.tensor([4])), [6, 9, END]
-    trace = trace_forward(model, inputs, written, sides, SimpleNamespace(pieces=lambda ids: ["?"]), topk=1)
+    vocabulary = SimpleNamespace(pieces=lambda ids: ["?"])
+    trace = trace_forward(model, inputs, written, source, vocabulary, topk=1, target=target)
     p_gen = papers.pointer([5, 7, 6, END], [START, 6, 9], pointer_of(model), POINTER.width)[2]
     words = ", ".join(f"{word} {1 - share:.2f}" for word, share in zip(("Zo", "vu", "</s>"), p_gen, strict=True))
     assert trace.to_terminal(colour=False).endswith(f"\ncopied: {words}\n")

@@ -8,35 +8,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.api.links import Heads, is_fixed
+from regard.api.links import CHOICE, Heads, is_fixed
 from regard.api.loading import build_outline, read_experiment
 from regard.api.translator import Translator
 from regard.data.files import Progress, reporting
 from regard.data.pharaoh import Alignment, Gold
 from regard.errors import DataError, RunError, check_known, counted
 from regard.evaluate import alignment
-from regard.look.table import arrange, leading_modules
+from regard.look.table import leading_modules
 from regard.look.trace import Trace
 from regard.training.known import shipped_name
 
-MEAN = "mean"  # the way to join two directions that works on weights instead of links
-Links = Callable[[Any], Alignment]
-
-METHODS: dict[str, Callable[[float], Links]] = {
-    "argmax": lambda least: alignment.argmax_links,
-    "mutual": lambda least: alignment.mutual_argmax_links,
-    "threshold": lambda least: lambda weights: alignment.threshold_links(weights, least),
+MEAN = "mean"  # joins two directions by their weights instead of their links
+METHODS: dict[str, Callable[[Any, float], Alignment]] = {  # of weights, and the least weight of a link
+    "argmax": lambda weights, least: alignment.argmax_links(weights),
+    "mutual": lambda weights, least: alignment.mutual_argmax_links(weights),
+    "threshold": alignment.threshold_links,
 }
 
 
 def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
     """[target words, source words]: pieces merged, special tokens left out, words split at white space."""
-    table = arrange(trace, layer=heads.layer, head=heads.head, shift=heads.shift, punctuation=False)
+    table = heads.table(trace, punctuation=False)
     sizes = len(trace.target.text.split()), len(trace.source.text.split())
     sides = (trace.target, table.rows, sizes[0]), (trace.source, table.columns, sizes[1])
     rows, columns = (  # the word of each label; -1 where it belongs to none
         np.array([-1 if word is None or word >= size else word for word in words], dtype=np.int64)
-        for words, size in (([side.tokens[one.tokens[0]].word for one in some], size) for side, some, size in sides)
+        for words, size in (([side.tokens[cell.tokens[0]].word for cell in cells], size) for side, cells, size in sides)
     )
     weights = np.zeros(sizes, dtype=np.float32)
     np.add.at(weights, np.ix_(rows[rows >= 0], columns[columns >= 0]), table.weights[np.ix_(rows >= 0, columns >= 0)])
@@ -44,7 +42,7 @@ def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
 
 
 def check_attends(run: str | Path) -> None:
-    """Refuse a model that has one vector for the whole source: its weights say nothing of words."""
+    """Refuse a model with one vector for the whole source, whose weights do not align words."""
     if is_fixed(build_outline(run)):
         raise RunError(
             f"{shipped_name(Path(run)) or run} is a {read_experiment(run).name}, which has no attention to words; use "
@@ -71,7 +69,7 @@ def traces(
 
 
 def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Refuse gold links that do not belong to these pairs: another number of lines, or words that are not there."""
+    """Refuse gold links that do not belong to these pairs: another number of lines, or words that do not exist."""
     if len(gold) != len(sources):
         found = f"{counted(len(sources), 'pair')} and {counted(len(gold), 'line')}"
         raise DataError(f"Each pair needs a line of gold links; got {found}.")
@@ -94,23 +92,24 @@ def weigh(seen: Iterable[Trace], heads: Heads, text: Sequence[NDArray[Any]] | No
 
 def means(ahead: Iterable[NDArray[Any]], other: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
     """The mean of two sets of weights, pair by pair."""
-    both = list(zip(ahead, other, strict=True))
-    for number, (one, two) in enumerate(both, start=1):
-        if one.shape != two.shape:
+    pairs = list(zip(ahead, other, strict=True))
+    for number, (first, second) in enumerate(pairs, start=1):
+        if first.shape != second.shape:
             raise DataError(
-                f"Pair {number} has other words once the model has read it: {one.shape[1]} source and {one.shape[0]} "
-                f"target words against {two.shape[1]} and {two.shape[0]}. Leave it out, or separate words by spaces."
+                f"Pair {number} has other words once the model has read it: {first.shape[1]} source and "
+                f"{first.shape[0]} target words against {second.shape[1]} and {second.shape[0]}. Leave it out, or "
+                f"separate words by spaces."
             )
-    return [(one + two) / 2 for one, two in both]
+    return [(first + second) / 2 for first, second in pairs]
 
 
 @dataclass(frozen=True)
 class Linking:
-    """How links are made of weights. Unknown ways are refused here, before any work is done."""
+    """How weights become links. Unknown values are refused here, before any work is done."""
 
     method: str = "argmax"
-    threshold: float = 0.3  # the least weight of a link, for the method "threshold"
-    join: str = "grow-diag"  # of both directions, where there are two: one of `alignment.SYMMETRISATIONS`, or `MEAN`
+    threshold: float = 0.3  # smallest weight of a link, for the method "threshold"
+    join: str = "grow-diag"  # of two directions: one of `alignment.SYMMETRISATIONS`, or `MEAN`
 
     def __post_init__(self) -> None:
         check_known("method", self.method, METHODS, error=DataError)
@@ -125,18 +124,17 @@ ARGMAX = Linking()
 def link(
     ahead: Iterable[NDArray[Any]], behind: Iterable[NDArray[Any]] | None = None, how: Linking = ARGMAX
 ) -> list[Alignment]:
-    """(source word, target word) links of each pair, from 0, out of its weights [target words, source words].
+    """(source word, target word) links of each pair, from 0, from its weights [target words, source words].
 
-    `behind` are the weights of a model of the other direction, [source words, target words]: the links of both are
-    joined, or by `MEAN` found in the mean of the weights.
+    `behind` are the weights of a model of the other direction, [source words, target words]. The links of both
+    directions are joined; with `MEAN`, links are found in the mean of the weights.
     """
-    find = METHODS[how.method](how.threshold)
-    if behind is None:
-        return [find(weights) for weights in ahead]
-    if how.join == MEAN:
-        return [find(weights) for weights in means(ahead, (two.T for two in behind))]
-    both = zip(ahead, behind, strict=True)
-    return [alignment.symmetrise(find(one), reverse(find(two)), how.join) for one, two in both]
+    find, least = METHODS[how.method], how.threshold
+    if behind is None or how.join == MEAN:
+        both = ahead if behind is None else means(ahead, (weights.T for weights in behind))
+        return [find(weights, least) for weights in both]
+    links = ((find(there, least), reverse(find(back, least))) for there, back in zip(ahead, behind, strict=True))
+    return [alignment.symmetrise(*pair, how.join) for pair in links]
 
 
 def align(seen: Iterable[Trace], heads: Heads) -> list[Alignment]:
@@ -145,25 +143,23 @@ def align(seen: Iterable[Trace], heads: Heads) -> list[Alignment]:
 
 
 def traceable(translator: Translator, pairs: Sequence[tuple[str, str]]) -> dict[int, tuple[str, str]]:
-    """The pairs with words on both sides that are not too long to look into, by their places."""
+    """The pairs with words on both sides that are not too long to trace, by their indices."""
     return {place: pair for place, pair in enumerate(pairs) if translator.can_trace(*pair)}
 
 
-def weigh_pairs(
-    translator: Translator, pairs: Sequence[tuple[str, str]], heads: Heads | None = None
-) -> list[NDArray[Any]]:
-    """The weights of each pair; zeros where it cannot be traced. `heads` are by default the choice of the run."""
+def weigh_pairs(translator: Translator, pairs: Sequence[tuple[str, str]], heads: Heads = CHOICE) -> list[NDArray[Any]]:
+    """The weights of each pair; zeros where it cannot be traced. `heads` replace the choice of the run."""
     fit = traceable(translator, pairs)
     seen = translator.trace_pairs([source for source, _ in fit.values()], [target for _, target in fit.values()])
-    found = dict(zip(fit, weigh(seen, heads or translator.heads), strict=True))
+    weights = dict(zip(fit, weigh(seen, translator.heads.override(heads)), strict=True))
     return [
-        found[place] if place in found else np.zeros((len(target.split()), len(source.split())), np.float32)
+        weights[place] if place in weights else np.zeros((len(target.split()), len(source.split())), np.float32)
         for place, (source, target) in enumerate(pairs)
     ]
 
 
 def candidates(trace: Trace) -> list[Heads]:
-    """Everything that could give the alignment: each layer's mean and each head, with and without the shift."""
+    """All choices for the alignment: each layer's mean and each head, with and without the shift."""
     return [
         Heads(seen.layer, head, shift)
         for seen in leading_modules(trace)
@@ -173,19 +169,19 @@ def candidates(trace: Trace) -> list[Heads]:
 
 
 def choose_by_gold(seen: Sequence[Trace], gold: Sequence[Gold]) -> tuple[Heads, dict[Heads, float]]:
-    """The choice with the lowest alignment error rate on a small gold set, and the rate of each."""
+    """The choice with the lowest alignment error rate on a small gold set, and the rates of all."""
     rates = {heads: alignment.score_alignments(align(seen, heads), gold).aer for heads in candidates(seen[0])}
     return min(rates, key=lambda heads: rates[heads]), rates
 
 
 def choose_by_agreement(seen: Sequence[Trace], back: Sequence[Trace]) -> tuple[Heads, Heads]:
-    """Without gold: the choices of the two directions whose links agree most, by twice the shared over all links."""
+    """Without gold: the choices of both directions whose links agree most, by twice the shared links over all links."""
     ahead = {heads: align(seen, heads) for heads in candidates(seen[0])}
     behind = {heads: [reverse(links) for links in align(back, heads)] for heads in candidates(back[0])}
 
     def agreement(pair: tuple[Heads, Heads]) -> float:
-        both = list(zip(ahead[pair[0]], behind[pair[1]], strict=True))
-        shared, total = sum(len(a & b) for a, b in both), sum(len(a) + len(b) for a, b in both)
+        links = list(zip(ahead[pair[0]], behind[pair[1]], strict=True))
+        shared, total = sum(len(a & b) for a, b in links), sum(len(a) + len(b) for a, b in links)
         return 2 * shared / max(1, total)
 
     return max(((a, b) for a in ahead for b in behind), key=agreement)

@@ -28,8 +28,8 @@ from regard.symbols import END
 from regard.training.experiment import Experiment
 
 Image = str | Path | bytes | Pixels  # a file, its bytes, or pixels [side, side, 3]
-_AT_ONCE = 32  # pictures in a batch, or fewer:
-_HYPOTHESES = 320  # most hypotheses in a batch
+_AT_ONCE = 32  # pictures in a batch at most
+_HYPOTHESES = 320  # hypotheses in a batch at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,14 +92,15 @@ class CaptionWriter(Trained):
         images, config = image if isinstance(image, list) else [image], self.settings(**settings)
         written: list[Caption] = []
         copies = config.nbest if config.temperature else config.beam
-        some = max(1, min(_AT_ONCE, _HYPOTHESES // copies))
-        for first in range(0, len(images), some):
-            source, lengths = self._read(images[first : first + some])
+        size = max(1, min(_AT_ONCE, _HYPOTHESES // copies))
+        for first in range(0, len(images), size):
+            source, lengths = self._read(images[first : first + size])
             for hypotheses in decode(self.model, source, lengths, config, demands=Demands(stop=stop)):
                 group: list[Caption] = []
-                for one in hypotheses:
-                    text, pieces = self.vocabulary.decode(one.ids), self.vocabulary.pieces(one.ids)
-                    group.append(Caption(text, one.score, one.logprob, pieces, one.token_logprobs, one.ended, group))
+                for found in hypotheses:
+                    text, pieces = self.vocabulary.decode(found.ids), self.vocabulary.pieces(found.ids)
+                    numbers = found.score, found.logprob, pieces, found.token_logprobs
+                    group.append(Caption(text, *numbers, found.ended, group))
                 written.append(group[0])
             if progress:
                 progress(len(written), len(images))
@@ -136,16 +137,15 @@ class CaptionWriter(Trained):
             else:
                 found = target or self.caption(image, **options)
                 ids = [self.vocabulary.numbers[piece] for piece in found.tokens]
-                written = ids if ids and found.finished != "end" else [*ids, END]
+                written = tracing.with_end(ids, found.finished == "end")
             tracing.check_length(written)
             if self.model.gate is not None:
                 hook = self.model.gate.register_forward_hook(lambda module, args, beta: gates.append(float(beta[0])))
                 stack.enter_context(hook)
-            sides = Side("", ()), tracing.spelled(self.vocabulary, written)
             about = {"id": self.name, "name": self.experiment.name, "kind": "captioner", "look": config.look}
             picture = Picture(self.model.side, self.model.side, (config.grid, config.grid))
             trace = tracing.trace_forward(
-                self.model, inputs, written, sides, self.vocabulary, topk, about=about, image=picture,
+                self.model, inputs, written, Side("", ()), self.vocabulary, topk, about=about, image=picture,
                 changes=changed.describe(),
             )  # fmt: skip
         return tracing.with_norms(trace, "gate", gates)
@@ -156,11 +156,11 @@ class CaptionWriter(Trained):
         entries = list(corpus)
         written: list[str] = []
         parts = [entries[first : first + _AT_ONCE] for first in range(0, len(entries), _AT_ONCE)]
-        for some in reporting(parts, progress, len(entries), len):
-            written += [one.text for one in self.caption([files.read(entry.image) for entry in some], **options)]
+        for part in reporting(parts, progress, len(entries), len):
+            written += [found.text for found in self.caption([files.read(entry.image) for entry in part], **options)]
         data = self.experiment.data
-        references = [[one.lower() if data.lowercase else one for one in entry.captions] for entry in entries]
-        bare = [[without_punctuation(one) for one in some] for some in references] if data.bare else references
+        references = [[text.lower() if data.lowercase else text for text in entry.captions] for entry in entries]
+        bare = [[without_punctuation(text) for text in texts] for texts in references] if data.bare else references
         return score_captions(written, bare)
 
     def _read(self, images: Sequence[Image]) -> tuple[Tensor, Tensor]:

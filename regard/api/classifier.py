@@ -90,10 +90,10 @@ class Classifier(Trained):
     def _labelled(self, files: Sequence[str | Path]) -> corpus.DocumentSet:
         data = self.experiment.data
         documents = corpus.document_files(data, tuple(str(path) for path in files))
-        found = [one for one in documents if not is_blank(one.text)]
-        if not found:
+        worded = [document for document in documents if not is_blank(document.text)]
+        if not worded:
             raise DataError(f"{', '.join(map(str, files))} has no document with a word; there is nothing to score.")
-        return self._numbered(found)
+        return self._numbered(worded)
 
     def _numbered(self, documents: Iterable[corpus.Labelled]) -> corpus.DocumentSet:
         return corpus.number_documents(documents, self.vocabulary, self.classes, self.experiment.data)

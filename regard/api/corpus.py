@@ -1,8 +1,8 @@
-"""Work on a corpus of any size: in shards, over processes or a Ray cluster, every line exactly once.
+"""Process a corpus of any size in shards, with local processes or a Ray cluster, every line exactly once.
 
-It is translated; or its attention gives word alignments, measures of heads, or the reach of a language model. Workers
-that read attention have one thread, so that results do not depend on their number. Alignments are a line for each pair.
-Statistics are sums: the sum of a shard stands in the result of its first row, and the others are empty.
+A corpus is translated, or attention over it gives word alignments, measures of heads, or the reach of a language model.
+Workers that read attention use one thread, so that results do not depend on the number of threads. Alignments are one
+line for each pair. Statistics are sums: the result of a shard's first row is its sum, the others are empty.
 """
 
 import glob
@@ -19,7 +19,7 @@ import torch
 
 from regard.api import aligning
 from regard.api.aligning import ARGMAX, Linking, link, weigh_pairs
-from regard.api.links import FILE, Heads
+from regard.api.links import CHOICE, FILE, Heads
 from regard.api.loading import Run, load
 from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores
@@ -35,14 +35,14 @@ from regard.training.locks import locked
 from regard.training.runs import find_weights, unfinished_at
 
 PLACES = ("local", "ray")
-SILENT = 600.0  # seconds without one more line before a worker counts as stuck; its shard is tried again
-PER_GPU = 4  # workers that share one: each splits and joins sentences while others use it
+SILENT = 600.0  # seconds without progress before a worker counts as stuck; its shard is tried again
+PER_GPU = 4  # workers that share a GPU: each splits and joins sentences while others use it
 AT_ONCE = 64  # pairs whose attention is read together
-DIGITS = 4  # of a score: more would depend on the number of threads
+DIGITS = 4  # of a score: further digits depend on the number of threads
 
 
 class CorpusResult(NamedTuple):
-    """What became of a corpus."""
+    """The result of processing a corpus."""
 
     outputs: list[Path]
     lines: int
@@ -51,7 +51,7 @@ class CorpusResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Where:
-    """Where the work on a corpus is done, and in what pieces."""
+    """Where a corpus is processed, and in what shards."""
 
     on: str = "local"  # or "ray"
     workers: int | None = None
@@ -70,16 +70,16 @@ class Where:
         return torch.cuda.device_count() if self.device != "cpu" else 0
 
     def run(self, start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None, **local: Any) -> int:
-        """Do what is missing; returns how many shards were set aside. `local` are options of `run_local`."""
+        """Process the missing shards; returns how many were set aside. `local` are options of `run_local`."""
         if self.on == "local":
             local = {"silent": SILENT, "gpus": gpus_for(self.device), **local}
             return run_local(start, plan, out, workers, progress, **local)
         return run_ray(start, plan, out, workers, progress, self.address, self.gpu_share(workers))
 
     def gpu_share(self, workers: int) -> float:
-        """The part of a GPU that an actor of Ray takes: all of one on a cluster, else what this machine has for each.
+        """The fraction of a GPU that a Ray actor takes: one on a cluster, else the GPUs of this machine per worker.
 
-        The nodes of a cluster may have what this one lacks, so "cuda" always requests GPUs.
+        On a cluster, "cuda" always requests GPUs: other nodes may have them even if this one has none.
         """
         if self.address:
             return float(self.device.startswith("cuda") or self.gpus > 0)
@@ -90,10 +90,9 @@ def over_shards(
     start: Start, inputs: Sequence[str | tuple[str, ...]], out: str | Path, task: dict[str, Any], where: Where,
     finish: Callable[[Plan, Path], list[Path]], progress: Progress | None, workers: int | None = None,
 ) -> CorpusResult:  # fmt: skip
-    """Work on the rows of the inputs in shards, then `finish`: what is done already is kept.
+    """Process the rows of the inputs in shards, then call `finish`; finished shards are kept.
 
-    `task` says what is done with the rows: the folder of another task is refused. By default there is a worker for each
-    GPU or core.
+    `task` describes the work: a folder of another task is refused. By default there is a worker for each GPU or core.
     """
     if workers is None:
         workers, _ = share_cores(where.workers if where.workers is not None else where.gpus or usable_cores(), 0)
@@ -102,13 +101,13 @@ def over_shards(
         need_ray()  # before anything is written
     with locked(out, "is working"):
         plan = make_plan(inputs, out, where.shard, where.column, task)
-        lines = sum(one.lines for one in plan.inputs)
+        lines = sum(file.lines for file in plan.inputs)
         if outputs := finished(out):
             return CorpusResult(outputs, lines, 0)
         try:
             failed = where.run(start, plan, out, workers, progress)
         except RegardError:
-            forget(out)  # what is refused leaves nothing behind
+            forget(out)  # a refused call leaves no files
             raise
         return CorpusResult([] if failed else finish(plan, out), lines, failed)
 
@@ -116,7 +115,7 @@ def over_shards(
 def start_translating(
     runs: list[str], device: str, engine: str, threads: int, max_tokens: int, align: bool, options: dict[str, Any]
 ) -> Work:
-    """Loads the translator in a worker; the work is to translate the lines of a shard, of all lengths together."""
+    """Load the translator in a worker; the work translates all lines of a shard in one call."""
     torch.set_num_threads(threads)
     translator = load(runs, device, "translate", engine)  # several are an ensemble
     translator.translate([], max_tokens=max_tokens, **options)  # refuses wrong options before the first shard
@@ -130,23 +129,22 @@ def start_translating(
             count(share - seen)
             seen = share
 
-        found = translator.translate(lines, max_tokens=max_tokens, progress=progress, **options)
+        translations = translator.translate(lines, max_tokens=max_tokens, progress=progress, **options)
         for first in range(0, len(lines), AT_ONCE):
-            some = found[first : first + AT_ONCE]
-            pairs = list(zip(lines[first : first + AT_ONCE], (one.text for one in some), strict=True))
+            part = translations[first : first + AT_ONCE]
+            pairs = list(zip(lines[first : first + AT_ONCE], (translation.text for translation in part), strict=True))
             links = link(weigh_pairs(translator, pairs)) if align else None  # by the choice of the run
-            for number, one in enumerate(some):
-                yield describe(one) | ({"alignment": format_pharaoh(links[number])} if links else {})
+            for number, translation in enumerate(part):
+                yield describe(translation) | ({"alignment": format_pharaoh(links[number])} if links else {})
 
     return work
 
 
-def describe(one: Translation) -> dict[str, Any]:
-    """What JSONL and Parquet say about a translation."""
-    return {
-        "translation": one.text, "score": round(one.score, DIGITS), "tokens": one.tokens,
-        "finished": one.finished, "flags": one.flags, "unknown": one.unknown, "unplaced": one.unplaced,
-    }  # fmt: skip
+def describe(translation: Translation) -> dict[str, Any]:
+    """A translation as a row of JSONL and Parquet."""
+    names = ("tokens", "finished", "flags", "unknown", "unplaced")
+    values = {name: getattr(translation, name) for name in names}
+    return {"translation": translation.text, "score": round(translation.score, DIGITS), **values}
 
 
 def translate_corpus(
@@ -157,9 +155,9 @@ def translate_corpus(
 ) -> CorpusResult:  # fmt: skip
     """Translate files into the folder `out`: line n of an output is line n of its input.
 
-    `inputs` are files or patterns such as `"in/*.txt.gz"`: text, TSV, JSONL or Parquet (with `column`), packed or not.
-    `on` is "local" (processes of this machine) or "ray" (`address` names a cluster). What is done already is kept: the
-    same call again continues after a crash, and does nothing once all is done. `format` is "text", "jsonl" or "parquet"
+    `inputs` are files or patterns such as `"in/*.txt.gz"`: text, TSV, JSONL or Parquet (with `column`), compressed or
+    not. `on` is "local" (processes of this machine) or "ray" (`address` names a cluster). Finished shards are kept:
+    after a crash, repeat the call to continue; a finished call does nothing. `format` is "text", "jsonl" or "parquet"
     (with score, tokens and flags, and with `align` the links between words). A line of more than `max_tokens` tokens
     gives an empty line. `run`, `device` and `engine` are those of `regard.load`, options those of
     `Translator.translate`.
@@ -174,46 +172,46 @@ def translate_corpus(
     if align and format == "text":
         raise ConfigError("Text has no place for links; use --format jsonl or parquet with --align.")
     where = Where(on, workers, shard, column, address, device)
-    folders = [find_run(one).absolute() for one in ([run] if isinstance(run, str | Path) else run)]
+    folders = [find_run(name).absolute() for name in ([run] if isinstance(run, str | Path) else run)]
     if align and len(folders) > 1:
         raise ConfigError("An ensemble has no single attention; leave --align or --with out.")
     if len(folders) > 1 and options.get("terms"):
         raise ConfigError("An ensemble cannot place terms; leave --terms or --with out.")
     number, threads = share_cores(workers, where.gpus, PER_GPU)
-    task = {"work": "translate", "weights": [_weights(one) for one in folders], "align": align,
+    task = {"work": "translate", "weights": [_weights(folder) for folder in folders], "align": align,
             "options": options, "engine": engine, "format": format, "max_tokens": max_tokens}  # fmt: skip
-    runs = [str(one) for one in folders]
+    runs = [str(folder) for folder in folders]
     start = partial(start_translating, runs, device, engine, threads, max_tokens, align, options)
     finish = partial(join, form=format, text=itemgetter("translation"))
     return over_shards(start, find_inputs(inputs), out, task, where, finish, progress, number)
 
 
 def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:
-    """The files that names and patterns stand for, sorted within each."""
-    found = []
-    for one in [inputs] if isinstance(inputs, str | Path) else inputs:
-        names = sorted(glob.glob(str(one), recursive=True)) if glob.has_magic(str(one)) else [str(one)]
+    """The files that match names and patterns, sorted within each pattern."""
+    files = []
+    for pattern in map(str, [inputs] if isinstance(inputs, str | Path) else inputs):
+        names = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else [pattern]
         if not names:
-            raise DataError(f"No file matches {one}; check the pattern.")
-        found += names
-    return [os.path.abspath(name) for name in found]
+            raise DataError(f"No file matches {pattern}; check the pattern.")
+        files += names
+    return [os.path.abspath(name) for name in files]
 
 
 def align_corpus(
     run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where, back: Path | None = None,
-    how: Linking = ARGMAX, heads: Heads | None = None, progress: Progress | None = None,
+    how: Linking = ARGMAX, heads: Heads = CHOICE, progress: Progress | None = None,
 ) -> CorpusResult:  # fmt: skip
-    """Write the word alignments of `pairs` into the folder `out`, a line of links for each (NAME.links).
+    """Write the word alignments of `pairs` into the folder `out`, one line of links for each (NAME.links).
 
-    `pairs` are two files, line for line, or one TSV file. A pair with an empty side, or with a side that is too long to
-    look into, gives an empty line. With `back`, a run of the other direction, both alignments are joined. `heads` are
-    those of `run`, by default its own choice.
+    `pairs` are two parallel files, or one TSV file. A pair with an empty side, or with a side that is too long to
+    trace, gives an empty line. With `back`, a run of the other direction, both alignments are joined. `heads`
+    replace the choice of `run`.
     """
-    for one in (run, back):
-        if one:
-            aligning.check_attends(one)
-    task = {"work": "align", "links": [how.method, how.threshold, heads and asdict(heads), how.join],
-            "runs": [_about(one) for one in (run, back) if one]}  # fmt: skip
+    runs = [run, back] if back else [run]
+    for folder in runs:
+        aligning.check_attends(folder)
+    task = {"work": "align", "links": [how.method, how.threshold, asdict(heads), how.join],
+            "runs": [_about(folder) for folder in runs]}  # fmt: skip
     start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how, heads)
     finish = partial(join, form="text", text=itemgetter("links"), ending=".links")
     return over_shards(start, [_files(pairs)], out, task, where, finish, progress)
@@ -227,9 +225,9 @@ def report_corpus(
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         total = ReportSum()
-        for one in results:
-            if "heads" in one:
-                total.merge(ReportSum.of(one))
+        for result in results:
+            if "heads" in result:
+                total.merge(ReportSum.of(result))
         return json.dumps(total.as_data()).encode()
 
     start, finish = partial(start_measuring, run.absolute(), where.device), partial(fold, "heads.json", combine)
@@ -250,8 +248,8 @@ def reach_corpus(
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         totals: dict[str, ReachSum] = {}
-        for one in results:
-            for name, data in one.get("modules", {}).items():
+        for result in results:
+            for name, data in result.get("modules", {}).items():
                 totals.setdefault(name, ReachSum([0.0] * (farthest + 1))).merge(ReachSum.of(data))
         return json.dumps({name: total.as_data() for name, total in totals.items()}).encode()
 
@@ -264,19 +262,19 @@ def read_reach(path: Path) -> list[Reach]:
     return [ReachSum.of(data).result(name) for name, data in json.loads(path.read_bytes()).items()]
 
 
-def start_aligning(run: Path, back: Path | None, device: str, how: Linking, heads: Heads | None) -> Work:
+def start_aligning(run: Path, back: Path | None, device: str, how: Linking, heads: Heads) -> Work:
     """The work: the links of pairs, each a source and a target separated by a tab."""
     torch.set_num_threads(1)
     ahead = load(run, device, "translate")
     behind = load(back, device, "translate") if back else None
-    weigh_pairs(ahead, [("a", "a")], heads)  # refuses a layer or head that there is not
+    weigh_pairs(ahead, [("a", "a")], heads)  # refuses a layer or head that does not exist
 
     def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
-        for some in _parts(rows, count):
-            turned = [(target, source) for source, target in some]
+        for pairs in _parts(rows, count):
+            turned = [(target, source) for source, target in pairs]
             other = weigh_pairs(behind, turned) if behind else None
-            links = link(weigh_pairs(ahead, some, heads), other, how)
-            yield from ({"links": format_pharaoh(one)} for one in links)
+            alignments = link(weigh_pairs(ahead, pairs, heads), other, how)
+            yield from ({"links": format_pharaoh(links)} for links in alignments)
 
     return work
 
@@ -289,8 +287,8 @@ def start_measuring(run: Path, device: str) -> Work:
 
     def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         total = ReportSum()
-        for some in _parts(rows, count):
-            pairs = list(aligning.traceable(translator, some).values())
+        for part in _parts(rows, count):
+            pairs = list(aligning.traceable(translator, part).values())
             for trace in translator.trace_pairs([pair[0] for pair in pairs], [pair[1] for pair in pairs], names):
                 total.add(trace)
         yield total.as_data()
@@ -316,14 +314,14 @@ def start_reaching(run: Path, device: str, farthest: int) -> Work:
 
 
 def _about(run: Path) -> dict[str, str]:
-    """What results depend on: the weights, and the head that was chosen."""
+    """What results depend on: the weights, and the choice of the aligning head."""
     choice = run / FILE
     return {"weights": _weights(run), "choice": digest(choice) if choice.exists() else ""}
 
 
 def _weights(run: Path) -> str:
-    """The digest of the weights of a run, which must be finished: others may change between two shards."""
-    find_weights(run)  # refuses a folder that holds no run
+    """The digest of the weights of a run, which must be finished: otherwise they may change between two shards."""
+    find_weights(run)  # refuses a folder without a run
     if unfinished_at(run) is not None:
         raise RunError(
             f"{run} has not finished training, so that its weights may change between two shards; finish it with "
@@ -337,12 +335,11 @@ def _files(paths: Sequence[str | Path]) -> tuple[str, ...]:
 
 
 def _parts(rows: Sequence[str], count: Count) -> Iterator[list[tuple[str, str]]]:
-    """Pairs, a few at a time, and how many were done after each."""
+    """Pairs, a few at a time; `count` is called after each part."""
     for first in range(0, len(rows), AT_ONCE):
-        some = rows[first : first + AT_ONCE]
-        pairs = [tuple(row.split("\t")) for row in some]
+        pairs = [tuple(row.split("\t")) for row in rows[first : first + AT_ONCE]]
         for number, pair in enumerate(pairs, first + 1):
             if len(pair) != 2:
                 raise DataError(f"A pair is source, tab, target; row {number} of the shard has {len(pair) - 1} tabs.")
         yield pairs  # type: ignore[misc]
-        count(len(some))
+        count(len(pairs))

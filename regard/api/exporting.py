@@ -1,4 +1,4 @@
-"""`regard export`: a run written for somewhere else."""
+"""`regard export`: a run in a format for sharing, or for another engine."""
 
 import json
 from pathlib import Path
@@ -25,9 +25,9 @@ _KEPT = ("steps", "best", "start_from", "seconds", "device", "expects", "importe
 
 
 def export(run: str | Path, out: str | Path, to: str = "small", numbers: str = "int8") -> int:
-    """Write a run as `to` into the new folder `out`; returns the size of what was written in bytes.
+    """Write a run in the format `to` into the new folder `out`; returns the size in bytes.
 
-    The engine gets the attention of the head that aligns best, as far as the run knows it (see `regard align`).
+    Other engines return the attention of the aligning head, if the run names one (see `regard align`).
     """
     run, out = find_run(run), Path(out)
     check_known("format", to, FORMATS, " to export to")
@@ -46,7 +46,7 @@ def export(run: str | Path, out: str | Path, to: str = "small", numbers: str = "
 
 
 def read_card(folder: Path) -> dict[str, Any]:
-    """The card of a model, or nothing where it has none; a card that belongs to other weights is refused."""
+    """The card of a model, or an empty dict; a card that belongs to other weights is refused."""
     path = folder / "card.json"
     if not path.exists():
         return {}
@@ -61,7 +61,7 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 
 def about_run(run: str | Path) -> dict[str, Any]:
-    """What is known of a run besides its settings: what it expects, its best validation, the seconds of training."""
+    """Facts about a run besides its settings: the expected input, the best validation, the seconds of training."""
     folder = find_run(run)
     experiment, weights = read_experiment(folder), find_weights(folder)
     manifest = read_manifest(weights.parent, (), check=())

@@ -1,4 +1,4 @@
-"""Files through a translator: PO, XLIFF, HTML, Markdown, subtitles and plain text, and TMX out of any of them."""
+"""Translate files: PO, XLIFF, HTML, Markdown, subtitles and plain text, and write TMX from any of them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ LINE = 2000  # characters; a longer sentence is translated in parts
 
 
 class FileReport(NamedTuple):
-    """What was done with a file."""
+    """The result of translating a file."""
 
     segments: int
     sentences: int
-    flags: dict[str, int]  # what is not right, and in how many sentences
+    flags: dict[str, int]  # flag -> number of sentences
     unplaced: list[str]  # terms that could not be placed
 
 
@@ -32,9 +32,9 @@ def translate_segments(
     """The translation of each segment, and of each of their sentences. Options as for `translate`."""
     sentences = Sentences(segments, LINE)
     found = translator.translate(sentences.texts, **options)
-    written = [Sentence(one.text) for one in found]
-    tagged = [number for number, (segment, _) in enumerate(sentences.owners) if segment.tags]  # alone need links
-    sources, targets = [sentences.texts[one] for one in tagged], [found[one].text for one in tagged]
+    written = [Sentence(translation.text) for translation in found]
+    tagged = [number for number, (segment, _) in enumerate(sentences.owners) if segment.tags]  # only these need links
+    sources, targets = [sentences.texts[number] for number in tagged], [found[number].text for number in tagged]
     links = translator.link_words(sources, targets, options.get("terms"))
     for number, linked in zip(tagged, links, strict=True):
         written[number] = linked
@@ -46,15 +46,15 @@ def translate_file(
 ) -> FileReport:
     """Translate a file into another one of the same format, or into a translation memory (.tmx).
 
-    The ending says the format; a file that ends with a language of the translator (train.en) is text. Everything that
-    is not translated comes back byte for byte, but the language that a page names; inline tags and placeholders come
-    back once each. Options as for `Translator.translate`.
+    The extension is the format; if it is a language of the translator (train.en), the file is text. Everything that is
+    not translated is kept byte for byte, except for the language that an HTML page names; inline tags and placeholders
+    are kept once each. Options as for `Translator.translate`.
     """
     file, out = Path(file), Path(out)
     check_not_input(out, file)
     memory = out.suffix.lower() == ".tmx"
     languages = {translator.source_language, translator.target_language} - {""}
-    name, result = ("text.txt" if language_of(one.name) in languages else one.name for one in (file, out))
+    name, result = ("text.txt" if language_of(path.name) in languages else path.name for path in (file, out))
     if not memory and find_format(name) is not find_format(result, "tmx"):
         raise DataError(
             f"{file.name} is {find_format(name).name}, and so must the output be; got {out.name}. "
@@ -66,14 +66,14 @@ def translate_file(
     for read in find_format(name).reads:
         document = read_document(data, name, read)
         aligned, sentences = translate_segments(translator, document.segments, progress=progress, **options)
-        some = list(zip(document.segments, aligned, strict=True))
+        placed = list(zip(document.segments, aligned, strict=True))
         counted += sentences
-        data = document.write([place_tags(*pair) for pair in some], translator.target_language)
-        pairs += some
+        data = document.write([place_tags(*pair) for pair in placed], translator.target_language)
+        pairs += placed
     if memory:
         texts = ((spell(source), spell(source, target)) for source, target in pairs)
         data = write_memory(texts, translator.source_language, translator.target_language)
     write_atomically(out, data)
-    flags = Counter(flag for one in counted for flag in one.flags)
-    unplaced = list(dict.fromkeys(term for one in counted for term in one.unplaced))
+    flags = Counter(flag for translation in counted for flag in translation.flags)
+    unplaced = list(dict.fromkeys(term for translation in counted for term in translation.unplaced))
     return FileReport(len(pairs), len(counted), dict(flags), unplaced)

@@ -1,7 +1,7 @@
 """Successive halving of a sweep: runs that validate worse than others at the same point are stopped early.
 
-After 1, k, k^2, ... validations, a run goes on if its loss is among the lowest 1/k of the runs that have come that far
-(ASHA, Li et al. 2018). The rule is Optuna's; what the runs have reported is kept in OUT/halving.log, which all workers
+After 1, k, k^2, ... validations, a run continues if its loss is among the lowest 1/k of the runs that have reached that
+point (ASHA, Li et al. 2018), as implemented by Optuna. The reported losses are in OUT/halving.log, which all workers
 share.
 """
 
@@ -16,7 +16,7 @@ LOG = "halving.log"
 
 
 class Halving:
-    """Observes one run of a sweep, and stops it where others do better."""
+    """Observes one run of a sweep, and stops it if others do better."""
 
     def __init__(self, folder: Path, factor: int, run: str, validate_every: int) -> None:
         optuna = need_optuna()
@@ -34,7 +34,7 @@ class Halving:
         self.stopped: str = self.trial.user_attrs.get("stopped", "")  # where the run was stopped, in words
 
     def __call__(self, event: Event) -> bool:
-        """Returns True where the run is to be stopped."""
+        """Whether to stop the run."""
         if isinstance(event, Validated) and "loss" in event.metrics and not self.stopped:
             if event.step not in self.reported:
                 self.trial.report(event.metrics["loss"], event.step)
@@ -58,5 +58,5 @@ def check_halving(factor: int, settings: Iterable[str], validate_every: set[int]
 
 
 def need_optuna() -> Any:
-    """Optuna, or the sentence that says how to get it."""
+    """Optuna, or an error that says how to install it."""
     return need("optuna", "--halving needs Optuna; install it: pip install 'regard[halving]'.")

@@ -1,4 +1,4 @@
-"""`regard import`: a translator of another toolkit becomes a run."""
+"""`regard import`: convert a translator of another toolkit into a run."""
 
 import re
 from pathlib import Path
@@ -14,10 +14,10 @@ _FIREFOX = re.compile(r"(?:^|/)model\.([a-z]{2})([a-z]{2})\.")  # model.ende.int
 
 
 def import_model(folder: str | Path, out: str | Path, source_language: str = "", target_language: str = "") -> int:
-    """Write the model in `folder` as the new run `out`; returns the size of what was written in bytes.
+    """Write the model in `folder` as the new run `out`; returns the size in bytes.
 
-    It is a folder of transformers (config.json, of a MarianMT model), or one of Marian or Bergamot (.npz or .bin, and
-    .spm). Languages that are not given are taken from the names of folder and files, where they say so.
+    `folder` holds a MarianMT model of transformers (config.json), or a model of Marian or Bergamot (.npz or .bin, and
+    .spm). Languages that are not given are taken from the names of the folder and its files, if these contain them.
     """
     folder = Path(folder)
     check_codes({"source_language": source_language, "target_language": target_language})

@@ -1,4 +1,4 @@
-"""Inspecting a trained translator: measures and importance of each head, gradient flow, and what-ifs given as text."""
+"""Inspect a trained translator: measures and importance of each head, gradient flow, and what-ifs given as text."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ import torch
 
 from regard.api.aligning import align, check_gold, traces
 from regard.api.links import Heads
-from regard.api.tracing import tokens_of
+from regard.api.tracing import check_words, tokens_of
 from regard.api.translator import Translator, clean
 from regard.data.files import Progress
 from regard.data.pharaoh import Alignment, Gold
@@ -46,10 +46,10 @@ def report_heads(
                     links.setdefault((seen.name, head), []).extend(align([trace], Heads(seen.layer, head)))
             yield trace
 
-    found = report(passing())
-    rates = {place: {"aer": score_alignments(some, gold or ()).aer} for place, some in links.items()}
-    rows = (replace(row, values={**row.values, **rates.get((row.name, row.head), {})}) for row in found.rows)
-    return Report(tuple(rows), found.sentences)
+    measured = report(passing())
+    rates = {place: {"aer": score_alignments(found, gold or ()).aer} for place, found in links.items()}
+    rows = (replace(row, values={**row.values, **rates.get((row.name, row.head), {})}) for row in measured.rows)
+    return Report(tuple(rows), measured.sentences)
 
 
 def silence_heads(
@@ -59,7 +59,7 @@ def silence_heads(
     beam: int = 1,
     progress: Progress | None = None,
 ) -> list[Importance]:
-    """Leave each head out in turn and translate again: BLEU without it and the loss, the largest first."""
+    """Remove each head in turn and translate again: BLEU without it and the loss, the largest first."""
     if not sources or len(sources) != len(targets):
         raise DataError(f"Each source needs its target; got {len(sources)} and {len(targets)}.")
 
@@ -70,23 +70,22 @@ def silence_heads(
 
 
 def flow_of(translator: Translator, source: str, target: str | None = None) -> Flow:
-    """The gradient flow of a sentence and its translation (found by the translator where it is not given)."""
-    read = translator.source_vocabulary.encode(clean(source)).ids
-    if not read or not source.split():
-        raise DataError("There is nothing to look at in an empty sentence; pass at least one word.")
+    """The gradient flow of a sentence and `target`, by default its translation."""
+    read = translator.encode(source)
+    check_words(source, read)
     text = translator.translate(source, split=False).text if target is None else target
     written = translator.prefix_ids(text)
-    ids = (torch.tensor([*row, END], device=translator.device) for row in (read, written))
+    ids = (torch.tensor([*row, END], device=translator.device) for row in (read.ids, written))
     return flow(translator.model, *ids)
 
 
 def silence(translator: Translator, place: str) -> Silence:
-    """LAYER.HEAD or LAYER of the attention over the source, both from 0, or the name of a module: that, silenced."""
+    """The what-if that silences LAYER.HEAD or LAYER of the attention over the source, from 0, or a module by name."""
     cross = find(translator.model, None)
-    found = re.fullmatch(r"([0-9]{1,4})(?:\.([0-9]{1,4}))?", place)
-    if found is None:
+    numbers = re.fullmatch(r"([0-9]{1,4})(?:\.([0-9]{1,4}))?", place)
+    if numbers is None:
         return Silence(place)
-    layer, head = int(found[1]), None if found[2] is None else int(found[2])
+    layer, head = int(numbers[1]), None if numbers[2] is None else int(numbers[2])
     if layer >= len(cross):
         have = numbered("layer", len(cross))
         raise ConfigError(f"There is no layer {layer} of attention over the source; this model has {have}.")
@@ -94,7 +93,7 @@ def silence(translator: Translator, place: str) -> Silence:
 
 
 def mask_word(translator: Translator, source: str, word: str) -> list[Mask]:
-    """Mask all pieces of a source word, given by its text (every occurrence) or by its place from 0.
+    """Mask all pieces of a source word, given by its text (every occurrence) or by its position from 0.
 
     A word is what a picture shows in one cell ("1992" of "1992.") or the text between two spaces ("1992.").
     """
@@ -102,12 +101,12 @@ def mask_word(translator: Translator, source: str, word: str) -> list[Mask]:
     tokens = tokens_of(encoded, ended=False).tokens
     listed = encoded.text.split()
     for show in (Show(), Show(punctuation=False)):
-        cells = [one for one in labels(encoded.text, tokens, show) if one.text == clean(word)]
+        cells = [cell for cell in labels(encoded.text, tokens, show) if cell.text == clean(word)]
         if cells:
-            return [Mask(at, word=one.text) for one in cells for at in one.tokens]
+            return [Mask(at, word=cell.text) for cell in cells for at in cell.tokens]
     if not (word.isascii() and word.isdecimal() and int(word[:9]) < len(listed)):
         raise ConfigError(
-            f"There is no word {label(word)!r} in the sentence; it has {counted(len(listed), 'word')}: name "
-            "one, or its place from 0."
+            f"There is no word {label(word)!r} in the sentence; pass one of its {counted(len(listed), 'word')}, or its "
+            "position, from 0."
         )
     return [Mask(at, word=listed[int(word)]) for at, group in enumerate(encoded.words) if group == int(word)]

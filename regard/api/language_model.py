@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.api.passages import unseen
-from regard.api.tracing import Trained, check_length, tokens_of, trace_forward
+from regard.api.tracing import Trained, check_length, check_words, note_unseen, tokens_of, trace_forward
 from regard.api.translator import clean
 from regard.data.batching import ShardedPlan
 from regard.data.files import Progress, reporting
@@ -50,25 +49,25 @@ class Writer(Trained):
         (8, True)
         """
         rows: TextRows | TextStreams = self._rows(lines)
-        if self.experiment.data.streams:  # the text is read from its beginning to its end with one state
+        if self.experiment.data.streams:  # the whole text is read with one state
             rows = TextStreams(rows.values, 1, self.experiment.data.context)
         nll, tokens = text_loss(self.model, rows, self.device, progress=progress)
         return perplexity(nll, tokens), tokens
 
     def reach(self, lines: Sequence[str], farthest: int = 20, progress: Progress | None = None) -> list[Reach]:
         """For each attention module, its weights by distance over a text, and the words with the most weight."""
-        return [each.result(name) for name, each in self.reach_sums(lines, farthest, progress).items()]
+        return [total.result(name) for name, total in self.reach_sums(lines, farthest, progress).items()]
 
     def reach_sums(
         self, lines: Sequence[str], farthest: int = 20, progress: Progress | None = None
     ) -> dict[str, ReachSum]:
-        """The totals that `reach` is made of: those of the parts of a text add up."""
+        """The totals that `reach` is computed from; totals of parts of a text can be added."""
         rows = self._rows(lines)
         if not attentions(self.model):
             raise RunError(f"{self.name} has no attention module, so there is nothing to measure.")
 
         numbers = ShardedPlan(rows.lengths, rows.lengths, _READ_TOKENS, seed=0, epoch=0)
-        batches = (rows.batch(some.tolist()) for some in numbers)
+        batches = (rows.batch(batch.tolist()) for batch in numbers)
         read = reporting(batches, progress, rows.tokens, lambda batch: int(batch.lengths.sum()))
         return reach_sums(self.model, (batch.target for batch in read), farthest)
 
@@ -114,12 +113,9 @@ class Writer(Trained):
         Trace('anna has flutes' -> 'anna has flutes'; weights of attention [1, 4, 4])
         """
         encoded = self.vocabulary.encode(clean(text))
-        if not encoded.ids or not text.split():
-            raise DataError("There is nothing to look at in an empty text; pass at least one word.")
+        check_words(text, encoded, "text")
         check_length(encoded.ids)
         read, written = tokens_of(encoded, ended=True), [*encoded.ids, END]
         about = {"id": self.name, "name": self.experiment.name, "kind": "language"}
-        unknown = unseen(encoded)
-        said = "the text holds characters or words that were never seen in training"
-        parts = {"about": about, "notes": [{"flag": "unseen", "text": said, "words": unknown}] if unknown else []}
-        return trace_forward(self.model, (), written, (read, read), self.vocabulary, topk, **parts)
+        notes = note_unseen("unseen", "the text holds", encoded)
+        return trace_forward(self.model, (), written, read, self.vocabulary, topk, read, about=about, notes=notes)

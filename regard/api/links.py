@@ -1,4 +1,4 @@
-"""Which words of a sentence and its translation belong together: the head that says so, its weights, and the links."""
+"""Links between the words of a sentence and its translation: the aligning head, its weights, and the links."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from regard.data.sentences import Span, split_words
 from regard.decode.hypothesis import Weigh
 from regard.errors import RunError
 from regard.look.record import attentions, record
-from regard.look.table import Label, arrange, choose
+from regard.look.table import Label, Table, arrange, choose
 from regard.look.tokens import Side
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
@@ -29,23 +29,36 @@ from regard.training.translation import guided_head, guided_module
 
 FILE = "alignment.json"  # in the run folder: the head that was chosen
 Pair = tuple[list[int], list[int]]  # source and target ids, END last in both
-_READ_TOKENS = 4096  # of one side read together, padding counted
+_READ_TOKENS = 4096  # tokens of one side of a batch, with padding
 
 
 @dataclass(frozen=True)
 class Heads:
-    """Which weights give the alignment: a layer of cross-attention, and one of its heads or their mean.
+    """Which weights give the alignment: a layer of cross-attention, and one of its heads, or their mean (None).
 
-    None is the trace's own choice, the last layer but one. `shift` 1 takes row t + 1 for word t; None is what the
-    model says of itself.
+    Without a layer, this is the last layer but one. `shift` 1 takes row t + 1 for word t; None is the model's own.
     """
 
     layer: int | None = None
     head: int | None = None
     shift: int | None = None
 
+    def override(self, named: "Heads") -> "Heads":
+        """The choice of a run, replaced by what a user `named`. A shift belongs to its head: any other head has the
+        model's own shift unless one is named."""
+        if named.layer is None and named.head is None:
+            return self if named.shift is None else replace(self, shift=named.shift)
+        other = replace(named, layer=self.layer if named.layer is None else named.layer)
+        same = (other.layer, other.head) == (self.layer, self.head)
+        return replace(other, shift=self.shift) if same and other.shift is None else other
+
+    def table(self, trace: Trace, **options: Any) -> Table:
+        """The weights of these heads as a table of words."""
+        head = "mean" if self.head is None else self.head
+        return arrange(trace, layer=self.layer, head=head, shift=self.shift, **options)
+
     def describe(self, model: nn.Module) -> str:
-        """In words, for the model they are heads of."""
+        """The choice in words, for a model."""
         alone = self.layer is None and len(attentions_to_source(model)) == 1
         layer = "the last layer but one" if self.layer is None else f"layer {self.layer}"
         head = "mean of its heads" if self.head is None else f"head {self.head}"
@@ -53,8 +66,11 @@ class Heads:
         return weights + ("" if self.shift is None else f", shift {self.shift}")
 
 
+CHOICE = Heads()  # nothing named: the choice of the run
+
+
 def is_fixed(model: Any) -> bool:
-    """Whether a model has no attention over the source: one vector of it serves every step."""
+    """Whether a model has no attention over the source, but one vector for all steps."""
     modules = attentions(model)
     return all(modules[name].score is uniform for name in attentions_to_source(model))
 
@@ -76,7 +92,7 @@ def find_choice(run: Path, model: nn.Module, train: TrainConfig) -> Heads:
 
 
 def guided_heads(model: nn.Module, train: TrainConfig) -> Heads:
-    """What was guided in training."""
+    """The head that was guided in training."""
     if not train.guided:
         return Heads()
     layer = attentions_to_source(model).index(guided_module(model, train.guided_layer))
@@ -87,7 +103,7 @@ def guided_heads(model: nn.Module, train: TrainConfig) -> Heads:
 
 
 def read_together(pairs: Sequence[Pair], device: torch.device) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
-    """Batches of pairs of like length: their places, sources [B, S] with lengths [B], and targets [B, T]."""
+    """Batches of pairs of similar length: their indices, sources [B, S] with lengths [B], and targets [B, T]."""
     if not pairs:
         return
     read, wrote = (np.array([len(pair[side]) for pair in pairs], dtype=np.int64) for side in (0, 1))
@@ -97,7 +113,7 @@ def read_together(pairs: Sequence[Pair], device: torch.device) -> Iterator[tuple
         yield places, source.to(device), lengths.to(device), target.to(device)
 
 
-def weigh_pairs(
+def weigh_ids(
     model: Any, heads: Heads, sources: Sequence[list[int]], targets: Sequence[list[int]], device: torch.device
 ) -> list[NDArray[np.float32]]:
     """The weights [T, S] with which each word of a translation attended to its source, by `heads`, END included in
@@ -135,23 +151,27 @@ def weigher(model: Any, source: Tensor, lengths: Tensor) -> Weigh:
 # --- links
 
 
-def with_shift(trace: Trace, heads: Heads) -> Trace:
-    """The trace with the shift of `heads`, so that drawings of these weights show what they align."""
-    if heads.shift is None or not any(seen.kind == "cross" for seen in trace.attention.values()):
+def mark_aligning(trace: Trace, heads: Heads) -> Trace:
+    """The trace with the choice of its run marked: these weights are drawn by default, with their shift."""
+    if heads == Heads() or not _attends(trace):
         return trace
     seen = choose(trace, heads.layer)
     if heads.head is None:
-        seen = replace(seen, shift=heads.shift)
-    elif heads.shift:
-        seen = replace(seen, shifted_heads=(heads.head,))
+        seen = replace(seen, aligning="mean", shift=seen.shift if heads.shift is None else heads.shift)
+    else:
+        seen = replace(seen, aligning=heads.head, shifted_heads=(heads.head,) if heads.shift else ())
     return replace(trace, attention={**trace.attention, seen.name: seen})
+
+
+def _attends(trace: Trace) -> bool:
+    return any(seen.kind == "cross" for seen in trace.attention.values())
 
 
 def link_words(trace: Trace, heads: Heads) -> tuple[Link, ...]:
     """The source word with the largest weight for each target word; nothing for a model without cross-attention."""
-    if not any(seen.kind == "cross" for seen in trace.attention.values()):
+    if not _attends(trace):
         return ()
-    table = arrange(trace, layer=heads.layer, head=heads.head, shift=heads.shift)
+    table = heads.table(trace)
     if not table.columns:
         return ()
     best = np.argmax(table.weights, axis=1)  # [rows]

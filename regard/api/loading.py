@@ -35,9 +35,9 @@ ENGINES = ("regard", "ctranslate2")
 def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None, engine: str = "regard") -> Any:
     """The trained model of a run folder: a Translator, CaptionWriter, Classifier or Writer, depending on its task.
 
-    The name of a model that ships, such as "en-fr", works like a folder (see `regard models`). Several folders of
-    translators that share a vocabulary become one ensemble. A run of another task than `task` is refused. `engine` is
-    "regard", or "ctranslate2", which translates by a Transformer in int8 on the CPU; all else stays with regard.
+    The name of an included model, such as "en-fr", works like a folder (see `regard models`). Several folders of
+    translators that share a vocabulary become one ensemble. A run of another task than `task` is refused. With `engine`
+    "ctranslate2" instead of "regard", `translate` uses CTranslate2: a Transformer in int8 on the CPU.
 
     >>> translator = regard.load("en-fr")
     >>> print(translator.translate("Where is the station?"))
@@ -49,7 +49,7 @@ def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None
     if not isinstance(run, str | Path):
         if engine != "regard" and len(run) > 1:
             raise ConfigError(f"An ensemble is searched by regard itself; the engine {engine} runs one model.")
-        return _ensemble([load(one, device, "translate", engine) for one in run])
+        return _ensemble([load(member, device, "translate", engine) for member in run])
     folder = find_run(run)
     experiment = read_experiment(folder, task)
     loaded = _LOADERS[experiment.task](folder, experiment, device)
@@ -89,7 +89,7 @@ _LOADERS: dict[str, Callable[[Path, Experiment, str], Any]] = {
 }
 
 
-_COMMANDS = {"language": "generate"}  # of a task, where it has another name
+_COMMANDS = {"language": "generate"}  # task -> its command, if that has another name
 
 
 def read_experiment(run: str | Path, task: str | None = None) -> Experiment:
@@ -106,7 +106,7 @@ def read_experiment(run: str | Path, task: str | None = None) -> Experiment:
 
 
 def build_outline(run: Run) -> nn.Module:
-    """The model of a translator without its weights, in order to see which attention it has."""
+    """The model of a translator without its weights, for inspecting its attention modules."""
     run, experiment = find_run(run), read_experiment(run, "translate")
     sizes = {f"{side}_vocabulary": len(Vocabulary.load(run, side)) for side in ("source", "target")}
     weights = find_weights(run)
@@ -127,8 +127,8 @@ def _name(run: Path) -> str:
 
 
 def check_direction(first: Translator, other: Translator) -> None:
-    """Refuse two translators of different directions, where their languages are known."""
-    ways = [(one.source_language, one.target_language) for one in (first, other)]
+    """Refuse two translators of different directions, if their languages are known."""
+    ways = [(translator.source_language, translator.target_language) for translator in (first, other)]
     plain = [[plain_tag(language).split("-")[0] for language in way] for way in ways]
     if all(map(all, plain)) and plain[0] != plain[1]:
         raise RunError(

@@ -1,5 +1,4 @@
-"""A text of any length into sentences that a model can translate, and their translations into one text again, with
-what is not right with them."""
+"""Split a text of any length into sentences that a model can translate, and find problems of translations."""
 
 import re
 from collections import Counter
@@ -25,7 +24,6 @@ NOTES = {  # flag -> what it means
     "length": "the translation ran into the length limit",
 }
 _STUTTER = re.compile(r"(\w.{0,7}?)\1{7,}")  # the same few characters eight times
-_WORST = ("not finite", "stopped", "length", "end", "empty")  # how the worst of several sentences ended
 _SEPARATOR = re.compile(r"(?<=\d)[.,'’ \u00a0\u202f](?=\d)")  # 1,234.50 and 1 234,50 are the same number
 _NUMBER = re.compile(r"\d{2,}")  # a single digit may be written as a word
 _DIGIT = re.compile(r"\d")
@@ -33,9 +31,9 @@ _LINE = re.compile(r"[^\n]+")
 
 
 class Passage(NamedTuple):
-    """A text, and its sentences to translate; what is between them stays.
+    """A text and its sentences to translate; the text between them is kept.
 
-    A sentence is a segment: its addresses and placeholders are taken out, and put back into its translation.
+    A sentence is a segment: its addresses and placeholders are removed, and put back into its translation.
     """
 
     text: str
@@ -60,7 +58,7 @@ def take_apart(text: str, encode: Callable[[str], Tokenised], most: int) -> Pass
                 builder.words(text[begin:stop])
                 segment = builder.build(text[begin:stop])
                 if segment.tags and not has_words(segment.text):
-                    continue  # an address alone stays where it is
+                    continue  # an address alone is kept
                 passage.spans.append((begin, stop))
                 passage.segments.append(segment)
                 passage.encoded.append(whole if segment.text == text[start:end] else encode(segment.text))
@@ -81,8 +79,10 @@ def end_alike(source: str, translation: str) -> str:
 
 
 def wrong_with(source: str, translation: str, finished: str, same_language: bool) -> list[str]:
-    """The flags of one sentence, from what was written alone."""
-    found: list[str] = [one for one in flags(source.split(), translation.split()) if one != "copy" or not same_language]
+    """The flags of one sentence, by its text alone."""
+    found: list[str] = [
+        flag for flag in flags(source.split(), translation.split()) if flag != "copy" or not same_language
+    ]
     stutters = _STUTTER.search(translation[:10_000]) and not _STUTTER.search(source[:10_000])
     if stutters and "loop" not in found and not loops(source.split()):
         found.append("loop")
@@ -95,18 +95,13 @@ def lost_numbers(source: str, translation: str) -> list[str]:
 
     Numbers are compared by their digits, so that 1,234.50 and 1 234,50 are the same.
     """
-    addresses = [one for one in find_addresses(source) if one not in translation]
+    addresses = [address for address in find_addresses(source) if address not in translation]
     if not _DIGIT.search(source):
         return addresses
     read, wrote = (
         Counter(_NUMBER.findall(_SEPARATOR.sub("", ADDRESS.sub(" ", text)))) for text in (source, translation)
     )
     return [*addresses, *(read - wrote).elements()]
-
-
-def worst(finished: list[str]) -> str:
-    """How a text of several sentences ended."""
-    return min(finished, key=_WORST.index)
 
 
 def unseen(encoded: Tokenised) -> list[str]:
@@ -120,12 +115,6 @@ def unseen(encoded: Tokenised) -> list[str]:
             found.append(encoded.text[slice(*span)])
         last = span
     return found
-
-
-def merge(values: list[list[str]]) -> list[str]:
-    """Flags of several sentences, each once, in the order of NOTES."""
-    present = {one for some in values for one in some}
-    return [one for one in NOTES if one in present]
 
 
 # --- languages: the code of one, then common words of it
@@ -168,11 +157,11 @@ def common_words(text: str, language: str) -> int:
 
 
 def other_language(text: str, own: str) -> str:
-    """The code of the language that `text` is in by its most common words, where that is plainly not `own`; else "".
+    """The code of the language that `text` is in by its most common words, if that is clearly not `own`; else "".
 
-    It is another language if its common words are a quarter of all, three times as many as those of `own`, and two of
-    them prove it. Names are no evidence: the small words that names are made of ("de la", "von der") prove nothing.
-    Short sentences and languages that are not listed are not recognised: an empty answer says nothing.
+    It is another language if a quarter of all words are common words of it, three times as many as those of `own`, and
+    two of them are not words of `own` or parts of names ("de la", "von der"). Short sentences and languages that are
+    not listed are not recognised.
     """
     own = own.replace("_", "-").split("-")[0].lower()
     if own not in _WORDS:

@@ -63,17 +63,17 @@ class NotebookLine:
     def __init__(self, display: Any) -> None:
         self.display = display  # IPython.display.display
         self.handle: Any = None
-        self.said, self.shown_at = "", 0.0
+        self.last, self.shown_at = "", 0.0  # the lines of the last event that was not a step, and when a step was shown
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Stepped):
             if time.monotonic() - self.shown_at > _EVERY or event.step == event.total:
                 self.shown_at = time.monotonic()
                 left = clock(event.seconds_left)
-                self.show(f"step {event.step}/{event.total}  {describe_step(event)}  left {left}\n{self.said}")
-        elif said := lines_about(event):
-            self.said = "\n".join(said)
-            self.show(self.said)
+                self.show(f"step {event.step}/{event.total}  {describe_step(event)}  left {left}\n{self.last}")
+        elif lines := lines_about(event):
+            self.last = "\n".join(lines)
+            self.show(self.last)
 
     def show(self, text: str) -> None:
         """Replace what is shown."""

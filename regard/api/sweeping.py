@@ -1,13 +1,13 @@
-"""`regard.sweep`: many runs from one file, settings times seeds, and a table that says what made a difference.
+"""`regard.sweep`: many runs from one file, settings times seeds, and a table that compares the settings.
 
-    OUT/plan.jsonl          the runs of the sweep, one a line; another sweep needs another folder
+    OUT/plan.jsonl          the runs of the sweep, one per line; another sweep needs another folder
     OUT/runs/NAME/          a run folder for each, as `regard train` makes it
-    OUT/shards/000003.jsonl what run 3 wrote on the test set, once it is trained
-    OUT/failed/000003.txt   why it was set aside
-    OUT/halving.log         validations of the runs, where they are stopped early (see `regard.api.halving`)
+    OUT/shards/000003.jsonl the translations of the test set by run 3, once it is trained
+    OUT/failed/000003.txt   why run 3 was set aside
+    OUT/halving.log         validations of the runs, with successive halving (see `regard.api.halving`)
     OUT/results.json, .svg  the table and its plot
 
-A run is a unit of work of `regard.cluster`. Settings that differ in [decode] alone share their training.
+A run is a unit of work of `regard.cluster`. Settings that differ only in [decode] share one training.
 """
 
 import itertools
@@ -62,9 +62,9 @@ class Trial(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What became of a sweep."""
+    """The result of a sweep."""
 
-    table: GroupTable | None  # None where no run is finished
+    table: GroupTable | None  # None if no run is finished
     runs: int
     finished: int
     failed: dict[str, str]  # run -> why it was set aside
@@ -72,9 +72,9 @@ class Swept(NamedTuple):
 
 
 def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
-    """The runs that a sweep file stands for: [[runs]] times [grid] times `seeds`, on top of its other settings.
+    """The runs of a sweep file: [[runs]] times [grid] times `seeds`, on top of its other settings.
 
-    `settings` are strings such as "train.steps=200", which hold for all runs.
+    `settings` are strings such as "train.steps=200", which apply to all runs.
     """
     tables = load_toml(Path(path))
     for name in tables:
@@ -90,12 +90,12 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
     trials: dict[str, Trial] = {}
     groups = {_label(chosen): chosen for chosen in _choices(tables, path)}
     axes = {"train.seed", *(name for chosen in groups.values() for name in chosen)}
-    for name in (one.partition("=")[0].strip() for one in settings):
+    for name in (setting.partition("=")[0].strip() for setting in settings):
         if name in axes:
             raise ConfigError(f"{path} sets {name} for each run itself; change it there, or leave it out.")
     for group, chosen in groups.items():
         experiment = _resolve(_changed(common, {**chosen, "train.seed": seeds[0]}))
-        with torch.device("meta"):  # no memory: a model refuses settings that do not go together when it is built
+        with torch.device("meta"):  # without memory: building a model refuses settings that cannot be combined
             build(experiment.name, experiment.model)
         for seed in seeds:
             learned = {name: value for name, value in chosen.items() if not name.startswith("decode.")}
@@ -112,7 +112,7 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
 def _choices(tables: Mapping[str, Any], path: str | Path) -> list[Settings]:
     """Each entry of [[runs]], or none, with each combination of [grid]."""
     runs, grid = tables.get("runs", [{}]), tables.get("grid", {})
-    if not isinstance(runs, list) or not runs or not all(isinstance(one, dict) for one in runs):
+    if not isinstance(runs, list) or not runs or not all(isinstance(run, dict) for run in runs):
         raise ConfigError("[[runs]] is a list of tables of settings, each such as model.score = 'dot'.")
     if not isinstance(grid, dict):
         raise ConfigError(f"[grid] is a table of lists, as in model.layers = [1, 2]; got {grid!r}.")
@@ -123,27 +123,27 @@ def _choices(tables: Mapping[str, Any], path: str | Path) -> list[Settings]:
     if not axes and not any(runs):
         raise ConfigError("There is nothing to sweep over: give a [grid], such as model.layers = [1, 2], or [[runs]].")
     combined = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    found = [{**_flat(one), **some} for one in runs for some in combined]
-    if any("train.seed" in one for one in found):
+    choices = [{**_flat(run), **values} for run in runs for values in combined]
+    if any("train.seed" in choice for choice in choices):
         raise ConfigError("The seeds of a sweep are those of `seeds`, as in seeds = [1, 2, 3]; not train.seed.")
-    names = [_label(one) for one in found]
+    names = [_label(choice) for choice in choices]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f"The settings {twice[0]} occur twice in {path}; leave one out.")
-    return found
+    return choices
 
 
 def _flat(table: Mapping[str, Any]) -> Settings:
     """{"model": {"width": 3}} -> {"model.width": 3}; "model.width" in quotes stays as it is."""
-    found: Settings = {}
+    settings: Settings = {}
     for section, values in table.items():
         if isinstance(values, dict):
-            found |= {f"{section}.{key}": value for key, value in values.items()}
+            settings |= {f"{section}.{key}": value for key, value in values.items()}
         else:
-            found[section] = values
-    for name in found:
+            settings[section] = values
+    for name in settings:
         if name.partition(".")[0] not in SECTIONS or "." not in name:
             raise ConfigError(f"A sweep changes settings such as model.layers; got {name!r}.")
-    return found
+    return settings
 
 
 def _changed(tables: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _resolve(tables: Mapping[str, Any], run: Path = Path()) -> Experiment:
 
 
 def _seeds(given: Any) -> list[int]:
-    if not isinstance(given, list) or not given or not all(type(one) is int for one in given):
+    if not isinstance(given, list) or not given or not all(type(seed) is int for seed in given):
         raise ConfigError(f"seeds must be a list of whole numbers, as in seeds = [1, 2, 3]; got {given!r}.")
     if len(set(given)) < len(given):
         raise ConfigError(f"Every seed makes the same run again; name each once, got seeds = {given!r}.")
@@ -184,7 +184,7 @@ def _test(given: Any) -> dict[str, str]:
 
 
 def _label(settings: Settings) -> str:
-    """A group's name: its settings without their sections, as far as that is clear."""
+    """A group's name: its settings, without their sections unless two have the same key."""
     keys = [name.partition(".")[2] for name in settings]
     short = {name: key if keys.count(key) == 1 else name for name, key in zip(settings, keys, strict=True)}
     return " ".join(f"{short[name]}={_text(value)}" for name, value in settings.items())
@@ -197,7 +197,8 @@ def _text(value: Any) -> str:
 def start_training(out: Path, threads: int, started: str = ".", factor: int = 0) -> Work:
     """The work of a sweep: train a run, or resume it, and translate the test set with it.
 
-    `started` is where the command was given: the paths of a corpus may be relative to it. `factor` is that of halving.
+    `started` is the working directory of the command: the paths of a corpus may be relative to it. `factor` is that of
+    halving.
     """
     torch.set_num_threads(threads)
     try:
@@ -223,7 +224,7 @@ def start_training(out: Path, threads: int, started: str = ".", factor: int = 0)
                 "parameters": translator.size,
                 "references": references,
                 "written": [
-                    [one.text for one in translator.translate(sources, split=False, **decode)]
+                    [translation.text for translation in translator.translate(sources, split=False, **decode)]
                     for decode in trial.decodes
                 ],
             }
@@ -258,10 +259,10 @@ def sweep(
     `on` is "local" (processes of this machine) or "ray" (`address` names a cluster, whose nodes all see `out` and the
     corpus).
 
-    What is finished is kept: the same call again does what is missing, and resumes what was stopped. After `minutes`
-    the runs in progress save a checkpoint and stop. A run that fails three times is set aside. With `halving` = k, a
-    run goes on after 1, k, k^2, ... validations only if it is among the best 1/k that have come that far. `stages` is
-    called with the stage ("training", "comparing"), and what is done of how much.
+    Finished runs are kept: repeating the call trains the missing runs and resumes those that were stopped. After
+    `minutes` the runs in progress save a checkpoint and stop. A run that fails three times is set aside. With `halving`
+    = k, a run continues after 1, k, k^2, ... validations only if it is among the best 1/k that have reached that point.
+    `stages` is called with the stage ("training", "comparing"), and the numbers of finished and of all items.
 
     >>> with open("sweep.toml", "w", encoding="utf-8") as file:
     ...     _ = file.write('''
@@ -284,8 +285,8 @@ def sweep(
     trials, folder = read_sweep(file, settings), Path(out).absolute()
     if halving:
         experiments = [_resolve(trial.tables) for trial in trials]
-        differ = [name for one in experiments for name in differences(experiments[0], one)]
-        check_halving(halving, differ, {one.train.validate_every for one in experiments})
+        differ = [name for experiment in experiments for name in differences(experiments[0], experiment)]
+        check_halving(halving, differ, {experiment.train.validate_every for experiment in experiments})
     if not (folder / "plan.jsonl").exists():
         check_corpora(trials)
     content = "".join(json.dumps(trial) + "\n" for trial in trials).encode()
@@ -303,7 +304,7 @@ def sweep(
 
 
 def check_corpora(trials: Sequence[Trial]) -> None:
-    """Refuse trials of which none has a corpus, or one has a wrong name; others are set aside when they fail."""
+    """Refuse trials if none has a corpus, or if one has a wrong corpus name; others are set aside if they fail."""
     refused: list[ConfigError | DataError] = []
     different = {json.dumps(trial.tables["data"]): trial.tables for trial in trials}
     settings = [_resolve(tables).data for tables in different.values()]
@@ -320,17 +321,17 @@ def check_corpora(trials: Sequence[Trial]) -> None:
 
 
 def check_folder(folder: Path, content: bytes) -> None:
-    """Refuse a folder of another sweep, or of something else; nothing in it is touched."""
+    """Refuse a folder of another sweep, or with other files; nothing in it is changed."""
     path = folder / "plan.jsonl"
     if path.is_file():
         if path.read_bytes() != content:
             raise RunError(f"{folder} holds a sweep with other settings or another test set; choose another --out.")
-    elif folder.exists() and (not folder.is_dir() or any(not one.name.startswith(".") for one in folder.iterdir())):
+    elif folder.exists() and (not folder.is_dir() or any(not file.name.startswith(".") for file in folder.iterdir())):
         raise RunError(f"{folder} exists and is not the folder of a sweep; choose another --out.")
 
 
 def collect(folder: Path, trials: Sequence[Trial], shards: Sequence[Shard], progress: Progress | None) -> Swept:
-    """The table of the runs that are finished, which is also written to the folder, and why others failed."""
+    """The table of the finished runs, which is also written to the folder, and why others failed."""
     groups: dict[str, dict[int, System]] = {}
     references: list[str] | None = None
     finished, failed, stopped = 0, dict[str, str](), dict[str, str]()
@@ -340,15 +341,17 @@ def collect(folder: Path, trials: Sequence[Trial], shards: Sequence[Shard], prog
         if lines is None:
             failed |= {trial.name: reason.read_text(encoding="utf-8").strip()} if reason.exists() else {}
             continue
-        found, finished = json.loads(lines[0]), finished + 1
-        if "stopped" in found:
-            stopped[trial.name] = found["stopped"]
+        result, finished = json.loads(lines[0]), finished + 1
+        if "stopped" in result:
+            stopped[trial.name] = result["stopped"]
             continue
-        if references is not None and found["references"] != references:
-            raise DataError("The runs have different validation sets, so their scores differ for that; give a [test].")
-        references = found["references"]
-        for group, written in zip(trial.groups, found["written"], strict=True):
-            groups.setdefault(group, {})[trial.seed] = System(written, found["parameters"], found["seconds"])
+        if references is not None and result["references"] != references:
+            raise DataError(
+                "The runs have different validation sets, so their scores cannot be compared; add a [test]."
+            )
+        references = result["references"]
+        for group, written in zip(trial.groups, result["written"], strict=True):
+            groups.setdefault(group, {})[trial.seed] = System(written, result["parameters"], result["seconds"])
     table = None
     if references is not None:
         table = compare_groups(groups, references, progress=progress)
@@ -359,14 +362,14 @@ def collect(folder: Path, trials: Sequence[Trial], shards: Sequence[Shard], prog
 
 
 def training_seconds(run: Path) -> float | None:
-    """How long a run was trained, over all its starts; None where it has no checkpoint to say so."""
+    """The training time of a run, over all its starts; None if it has no checkpoint."""
     newest = newest_checkpoint(run, check=("state.json",))
     return read_cursor(newest).seconds if newest else None
 
 
 def group_by_seed(runs: Sequence[Path]) -> dict[str, dict[int, Path]]:
-    """Runs that differ in train.seed alone, by group; a group is named by the settings in which the groups differ."""
-    found: dict[str, dict[int, Path]] = {}
+    """Runs that differ only in train.seed, by group; a group is named by the settings in which the groups differ."""
+    groups: dict[str, dict[int, Path]] = {}
     settings: dict[str, Settings] = {}
     for run in runs:
         tables = read_experiment(run, "translate").tables()
@@ -374,15 +377,15 @@ def group_by_seed(runs: Sequence[Path]) -> dict[str, dict[int, Path]]:
         seed = flat.pop("train.seed")
         key = json.dumps(flat, sort_keys=True)
         settings[key] = flat
-        if seed in found.setdefault(key, {}):
-            raise ConfigError(f"{run} and {found[key][seed]} have the same settings and the same seed; name one.")
-        found[key][seed] = run
-    alike: dict[str, list[Settings]] = {}  # the groups of each model: settings of others need no mention
+        if seed in groups.setdefault(key, {}):
+            raise ConfigError(f"{run} and {groups[key][seed]} have the same settings and the same seed; name one.")
+        groups[key][seed] = run
+    alike: dict[str, list[Settings]] = {}  # the groups of each model, which are compared with each other only
     for flat in settings.values():
         alike.setdefault(flat["model.name"], []).append(flat)
     differ = dict.fromkeys(["model.name"] if len(alike) > 1 else [])
-    for some in alike.values():
-        differ |= dict.fromkeys(name for name in some[0] if any(one[name] != some[0][name] for one in some))
-    alone = str(min(next(iter(found.values())).values()))
-    named = {key: {name: settings[key][name] for name in differ if name in settings[key]} for key in found}
-    return {_label(named[key]) or alone: group for key, group in found.items()}
+    for first, *others in alike.values():
+        differ |= dict.fromkeys(name for name in first if any(other[name] != first[name] for other in others))
+    alone = str(min(next(iter(groups.values())).values()))
+    named = {key: {name: settings[key][name] for name in differ if name in settings[key]} for key in groups}
+    return {_label(named[key]) or alone: group for key, group in groups.items()}

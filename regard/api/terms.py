@@ -1,8 +1,8 @@
 """Terms: source words that must become given target words.
 
-A sentence whose translation misses a term is searched again, for translations that hold its terms (decode/terms.py): at
-first with each of them in the place of the words that attended to its source words, then, if no such translation ends,
-anywhere. Of what is found, the model's score and the attention of the terms to their source words choose.
+A sentence whose translation misses a term is searched again for translations with its terms (decode/terms.py): first
+with each term in place of the words that attended to its source words, then, if no such translation ends, anywhere. The
+candidates are ranked by the model's score and by the attention of the terms to their source words.
 """
 
 import math
@@ -24,9 +24,9 @@ from regard.decode.terms import Term
 from regard.errors import DataError, brief, counted
 from regard.symbols import UNKNOWN
 
-SLACK = 4  # tokens that a translation may grow beside its terms
-MOVE = 1  # tokens by which a term may begin before or behind the words that it replaces: its article may change
-LEAST = 1e-4  # a smaller weight counts as this
+SLACK = 4  # tokens by which a translation may grow besides its terms
+MOVE = 1  # tokens by which a term may begin before or after the words that it replaces: its article may change
+LEAST = 1e-4  # smaller weights count as this
 MOST_TERMS = 100_000
 MOST_IN_SENTENCE = 20
 TermPairs = Mapping[str, str] | Sequence[tuple[str, str]]
@@ -34,7 +34,7 @@ Rewrite = Callable[[str], Rewritten]
 Ids = list[int]
 Found = tuple[tuple[int, int], str, str]  # where a term stands in a sentence, its source and its target words
 Spelled = list[tuple[tuple[int, int], Ids]]  # where each term stands in a sentence, and its tokens (none: unknown)
-# Rows of source ids, what their translations must hold, and the tokens that would make a longer word of a term.
+# Rows of source ids, what their translations must hold, and the tokens that would continue the word before them.
 SearchAgain = Callable[[list[Ids], list["Placement"], Ids], list[list[Hypothesis]]]
 # Source and target ids of each sentence -> its weights [T, S].
 ReadWeights = Callable[[list[Ids], list[Ids]], list[NDArray[np.float32]]]
@@ -80,7 +80,7 @@ class Termbase:
     def __init__(self, terms: TermPairs, read: Rewrite = rewrite, write: Rewrite = rewrite) -> None:
         pairs = list(terms.items() if isinstance(terms, Mapping) else terms)
         for pair in pairs:
-            if len(pair) != 2 or not all(isinstance(one, str) and one.strip() for one in pair):
+            if len(pair) != 2 or not all(isinstance(words, str) and words.strip() for words in pair):
                 raise DataError(f"A term is a pair of source words and target words; got {pair!r:.80}.")
         self._read = read
         stripped = [(source.strip(), write(target.strip()).text) for source, target in pairs]
@@ -136,22 +136,22 @@ class _Wanted:
         return _without(self.terms, self.vocabulary.decode(translation.ids)) if self.terms else []
 
     def take(self, found: list[Hypothesis]) -> None:
-        """Keep what holds all terms that can be written, unless an earlier way was found."""
+        """Keep the hypotheses with all terms that can be written, unless an earlier placement had some."""
         if self.whole:
             return
         unknown = sum(not ids for _, ids in self.spelled)
-        # A translation that starts over behind a term is longer than the plain one and its terms.
+        # A translation that starts over after a term is longer than the plain one and its terms.
         longest = len(self.plain.ids) + self.size + SLACK
-        fit = (one for one in found if one.finished and len(one.ids) <= longest)
-        self.whole = [one for one in fit if len(self.missing(one)) <= unknown]
+        fit = (hypothesis for hypothesis in found if hypothesis.finished and len(hypothesis.ids) <= longest)
+        self.whole = [hypothesis for hypothesis in fit if len(self.missing(hypothesis)) <= unknown]
 
     def choose(self, weigh: ReadWeights) -> None:
-        """Replace the translation by what was found, the best by score and attention first."""
+        """Replace the translations by those with the terms, the best by score and attention first."""
         read = self.draft.encoded
-        seen = weigh([read.ids] * len(self.whole), [one.ids for one in self.whole])
+        attention = weigh([read.ids] * len(self.whole), [hypothesis.ids for hypothesis in self.whole])
         rated = [
-            one.score + _attended(one.ids, weights, read, self.spelled)
-            for one, weights in zip(self.whole, seen, strict=True)
+            hypothesis.score + _attended(hypothesis.ids, weights, read, self.spelled)
+            for hypothesis, weights in zip(self.whole, attention, strict=True)
         ]
         order = sorted(range(len(rated)), key=rated.__getitem__, reverse=True)
         self.draft.found = [self.whole[at] for at in order] or self.draft.found
@@ -161,36 +161,40 @@ def place_terms(
     terms: Termbase, drafts: Sequence[Draft], prefixes: Sequence[Ids] | None, vocabulary: Vocabulary,
     search: SearchAgain, weigh: ReadWeights,
 ) -> None:  # fmt: skip
-    """Replace what was found for every sentence that misses terms, and note the terms that could not be placed.
+    """Replace the translations of every sentence that misses terms, and list the terms that could not be placed.
 
-    A translation that must begin with a prefix keeps it: terms that are not in it come behind it.
+    A translation that must begin with a prefix keeps it: terms that are not in it follow it.
     """
     begins = prefixes or [[] for _ in drafts]
-    wanted = [
+    sentences = [
         _Wanted(draft, terms.find(draft.segment.text), vocabulary, begin)
         for draft, begin in zip(drafts, begins, strict=True)
     ]
-    waiting = [one for one in wanted if one.missing(one.plain)]
-    for one in waiting:
-        left = _without(one.terms, vocabulary.decode(one.begins))
-        one.spelled = [(span, _spell(target, vocabulary)) for span, _, target in left]
+    waiting = [sentence for sentence in sentences if sentence.missing(sentence.plain)]
+    for sentence in waiting:
+        left = _without(sentence.terms, vocabulary.decode(sentence.begins))
+        sentence.spelled = [(span, _spell(target, vocabulary)) for span, _, target in left]
     joined = _joined(vocabulary) if waiting else []
     for ways in (_in_place, _anywhere):
-        waiting = [one for one in waiting if one.size and not one.whole]
-        weights = weigh([one.draft.encoded.ids for one in waiting], [one.plain.ids for one in waiting])
+        waiting = [sentence for sentence in waiting if sentence.size and not sentence.whole]
+        pairs = [sentence.draft.encoded.ids for sentence in waiting], [sentence.plain.ids for sentence in waiting]
         tries = [
-            (one, way)
-            for one, seen in zip(waiting, weights, strict=True)
-            for way in ways(one.draft.encoded, vocabulary.tokenised(one.plain.ids), seen, one.spelled, one.begins)
-        ]
-        results = search([one.draft.encoded.ids for one, _ in tries], [way for _, way in tries], joined)
-        for (one, _), hypotheses in zip(tries, results, strict=True):
-            one.take(hypotheses)
-        for one in waiting:
-            one.choose(weigh)
-    for one in wanted:
-        lost = (f"{source} → {target}" for _, source, target in one.missing(one.plain))
-        one.draft.unplaced = list(dict.fromkeys(lost))
+            (sentence, way)
+            for sentence, weights in zip(waiting, weigh(*pairs), strict=True)
+            for way in ways(
+                sentence.draft.encoded, vocabulary.tokenised(sentence.plain.ids), weights, sentence.spelled,
+                sentence.begins,
+            )
+        ]  # fmt: skip
+        rows = [sentence.draft.encoded.ids for sentence, _ in tries]
+        results = search(rows, [way for _, way in tries], joined)
+        for (sentence, _), hypotheses in zip(tries, results, strict=True):
+            sentence.take(hypotheses)
+        for sentence in waiting:
+            sentence.choose(weigh)
+    for sentence in sentences:
+        lost = (f"{source} → {target}" for _, source, target in sentence.missing(sentence.plain))
+        sentence.draft.unplaced = list(dict.fromkeys(lost))
 
 
 def link_terms(terms: Termbase, source: str, target: str, links: tuple[Link, ...]) -> tuple[Link, ...]:
@@ -199,11 +203,11 @@ def link_terms(terms: Termbase, source: str, target: str, links: tuple[Link, ...
     for span, _, words in terms.find(source):
         # Not in the case-folded text, which may be longer.
         places = (match.span() for match in re.finditer(_whole(words), target, re.IGNORECASE))
-        place = next((one for one in places if all(one != other.target for other in given)), None)
+        place = next((place for place in places if all(place != link.target for link in given)), None)
         given += [Link(span, place)] if place else []
 
     def free(link: Link) -> bool:
-        sides = ((mine, its) for one in given for mine, its in zip(one[:2], link[:2], strict=True))
+        sides = ((mine, its) for term in given for mine, its in zip(term[:2], link[:2], strict=True))
         return not any(mine[0] < its[1] and its[0] < mine[1] for mine, its in sides)
 
     return (*filter(free, links), *given)
@@ -221,7 +225,7 @@ def _without(terms: list[Found], text: str) -> list[Found]:
 
 
 def _spell(target: str, vocabulary: Vocabulary) -> Ids:
-    """The tokens of a term inside a sentence; none where the vocabulary cannot write it."""
+    """The tokens of a term inside a sentence; none if the vocabulary cannot write it."""
     begins = vocabulary.encode("a").ids
     for spelled in (target, f" {target}"):  # a vocabulary of characters writes the space itself
         ids = vocabulary.encode(spelled).ids
@@ -231,13 +235,13 @@ def _spell(target: str, vocabulary: Vocabulary) -> Ids:
 
 
 def _joined(vocabulary: Vocabulary) -> Ids:
-    """The tokens that go on with the word before them."""
+    """The tokens that continue the word before them."""
     before = vocabulary.encode("a").ids
     size = len(vocabulary.decode(before))
     if vocabulary.kind == "word":
         return []
-    each = ((index, vocabulary.decode([*before, index])[size:]) for index in range(UNKNOWN + 1, len(vocabulary)))
-    return [index for index, more in each if more[:1].isalnum()]
+    tokens = ((index, vocabulary.decode([*before, index])[size:]) for index in range(UNKNOWN + 1, len(vocabulary)))
+    return [index for index, text in tokens if text[:1].isalnum()]
 
 
 class Placement(NamedTuple):
@@ -257,11 +261,11 @@ def _anywhere(
 def _in_place(
     encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled, begins: Ids
 ) -> list[Placement]:
-    """Each term where the words of the plain translation are that attended to its source words: weights [T, S].
+    """Each term in place of the words of the plain translation that attended to its source words: weights [T, S].
 
-    The word before may change (the article), and so may everything behind. The first way keeps the token that followed,
-    so that the translation goes on behind the term; a longer word of it may agree with the term (noir, noire).
-    The tokens that begin the words that a term replaces may not be written, unless they occur elsewhere, too.
+    The word before may change (the article), and so may everything after. The first placement keeps the token that
+    followed, so that the translation continues after the term; a longer word of it may agree with the term (noir,
+    noire). The tokens that begin the replaced words may not be written, unless they occur elsewhere, too.
     """
     starts = _starts(plain)
     ends = [*starts, len(plain.ids)][1:]  # none of an empty translation
@@ -269,10 +273,10 @@ def _in_place(
     for span, _ in spelled:
         columns = _columns(encoded, span)
         mass = weights[:, columns].sum(1) if columns else np.zeros(len(weights), np.float32)  # [T]
-        each = [float(mass[a:b].max(initial=0.0)) for a, b in zip(starts, ends, strict=True)]
-        if not any(each):
+        masses = [float(mass[a:b].max(initial=0.0)) for a, b in zip(starts, ends, strict=True)]  # of each word
+        if not any(masses):
             return _anywhere(encoded, plain, weights, spelled, begins)
-        first, last = _run(each, max(range(len(each)), key=each.__getitem__))
+        first, last = _run(masses, max(range(len(masses)), key=masses.__getitem__))
         if starts[first] < len(begins):  # what it would replace is given
             return _anywhere(encoded, plain, weights, spelled, begins)
         places.append((starts[first], ends[last]))
@@ -287,7 +291,7 @@ def _in_place(
         less, more = (sum(max(0, sign * size) for size in grown) for sign in (-1, 1))
         word = {plain.ids[at] for at in starts if start <= at < end} - {*plain.ids[:start], *plain.ids[end:]}
         replaced |= word
-        # Behind a first token that cannot be banned, a term would follow the beginning of what it replaces.
+        # If the first token cannot be banned, a term that moves would follow the beginning of what it replaces.
         moved = MOVE if plain.ids[start] in word else 0
         reach = max(len(prefix), min(start, 1), start - MOVE - less), start + moved + more
         alone.append(Term(tuple(ids), *reach))

@@ -1,5 +1,5 @@
-"""Settings for a training that must fit into some minutes: model, vocabulary, batches and schedule, from the size of
-the corpus and a short measurement of the device; or for some minutes more of a model that is there already."""
+"""Settings for training within a time limit: model, vocabulary, batches and schedule, from the size of the corpus and a
+short measurement of the device; or the settings of fine-tuning a trained model."""
 
 import dataclasses
 import math
@@ -23,55 +23,69 @@ from regard.training.runs import find_weights, read_config
 from regard.training.start import LANGUAGES, check_languages, choose_device
 
 SIZES = ((1, 32), (2, 48), (2, 64), (2, 96), (2, 128), (3, 192), (3, 256), (4, 384), (6, 512))  # layers, width
-MEASURED = (2, 64), (3, 256)  # the speed of the others follows from these
-# The most pairs that are seen, and the size of the vocabulary for them.
+MEASURED = (2, 64), (3, 256)  # sizes whose speed is measured; that of the others is derived
+# For fewer pairs than the first number, the vocabulary has the second as its size.
 VOCABULARIES = ((1_500, 1_000), (6_000, 2_000), (60_000, 4_000), (400_000, 8_000), (float("inf"), 16_000))
-PIECE = 3.6  # characters of a piece, on average
-PER_WEIGHT, EPOCHS = 4, 8  # pieces that a weight wants to see, or epochs, whichever is less: a larger model is too slow
-UPDATES = 2000  # that are wanted at least, which decides the batch
-PER_PIECE = 100  # weights for each piece of the corpus at most: a larger model would learn it by heart
-COUNTED = 2_000_000  # pairs that are counted
-BATCH = ((1024, 384, 4096), (8192, 1024, 24576))  # tokens of a batch on a CPU and a GPU: measured, least, most
+PIECE = 3.6  # mean characters of a piece
+PER_WEIGHT, EPOCHS = 4, 8  # pieces for each weight, or epochs, whichever is less; otherwise a model is too large
+UPDATES = 2000  # at least, which determines the batch size
+PER_PIECE = 100  # weights for each piece of the corpus at most: a larger model would memorise it
+COUNTED = 2_000_000  # pairs that are counted at most
 MEASURE = 0.1  # share of the time that measuring the large size may take
-ROUNDS = 4  # updates of a measurement, the first of which sets things up
+ROUNDS = 4  # updates of a measurement; the first is a warm-up
 TRAINING = 0.85  # share of the time for updates; the rest goes to preparation, validation and the end
-SEEN = 0.7  # of the pairs that are prepared, at most: the rest would only take time
-PREPARED = 20_000  # pairs that take no time worth saving
-FURTHER = {"rate": 0.0003, "epochs": 10}  # of a model that is trained already, which more would only make forget
-# Of tens of pairs: updates that are wanted, epochs for them at most, batches of an epoch, pairs of a batch at least,
-# a rate that learns them without turning other sentences into them, and how full a batch of sentences of unequal length
-# is.
+SEEN = 0.7  # share of the prepared pairs that training sees at most; preparing still more would only take time
+PREPARED = 20_000  # pairs that are quick to prepare
+FURTHER = {"rate": 0.0003, "epochs": 10}  # of fine-tuning; with more, a model forgets what it has learned
+# Fine-tuning on tens of pairs: number of updates, epochs at most, batches of an epoch, pairs of a batch at least, a
+# rate that learns them without affecting other sentences, and how full batches of sentences of unequal length are.
 FEW = {"updates": 150, "epochs": 20, "batches": 8, "pairs": 6, "rate": 0.0001, "full": 2 / 3}
-SUITS = {"schedule": "cosine", "optimiser": "adam"}  # what rate, warm-up and beta2 are chosen for
+SUITS = {"schedule": "cosine", "optimiser": "adam"}  # rate, warm-up and beta2 are chosen for these
 
 Given = Mapping[str, Any]  # [train] settings
 Choice = tuple[dict[str, Any], list[str]]  # settings, and the reasons for them
 NOTHING: Given = MappingProxyType({})
 
 
+class BatchSizes(NamedTuple):
+    """Tokens of a batch: of the speed measurement, and the fewest and most in training."""
+
+    measured: int
+    least: int
+    most: int
+
+
+CPU, GPU = BatchSizes(1024, 384, 4096), BatchSizes(8192, 1024, 24576)
+
+
+def batch_sizes(device: torch.device) -> BatchSizes:
+    """The sizes for a device."""
+    return GPU if device.type == "cuda" else CPU
+
+
 class CorpusSize(NamedTuple):
-    """How large a corpus is."""
+    """The size of a corpus."""
 
     pairs: int
-    length: float  # pieces of a target sentence, on average
+    length: float  # mean pieces of a target sentence
 
 
 def choose(data: Mapping[str, Any], minutes: float, given: Given = NOTHING) -> Choice:
-    """The [data], [model] and [train] settings of a training of `minutes` on the corpus that `data` names, and why.
+    """The [data], [model] and [train] settings for training `minutes` on the corpus of `data`, and the reasons.
 
-    `given` are [train] settings that are set already: what is chosen fits them.
+    `given` are [train] settings that the user has set; the others are chosen to fit them.
     """
     size, where = check(data, minutes), choose_device(given.get("device", "auto"))
     seconds, vocabulary = minutes * 60 * TRAINING, vocabulary_for(size.pairs)
     layers, width, speed, weights, why = fastest_fit(size, vocabulary, seconds, where)
     fewer = vocabulary_for(speed * seconds / size.length)
-    if fewer < vocabulary:  # most of the corpus will not be seen: a large vocabulary only takes time
+    if fewer < vocabulary:  # most of the corpus will not be seen, so a large vocabulary would only take time
         vocabulary = fewer
         layers, width, speed, weights, why = fastest_fit(size, vocabulary, seconds, where)
     corpus = size.pairs * size.length
     seen = min(speed * seconds, given.get("epochs", 0) * corpus or math.inf)
     epochs = seen / corpus
-    common, updates = by_the_clock(minutes, seen, where, given, BATCH[where.type == "cuda"][1])
+    common, updates = by_the_clock(minutes, seen, where, given, batch_sizes(where).least)
     model = {
         "name": "transformer", "preset": "tiny", "norm": "pre", "layers": layers, "width": width,
         "heads": heads_of(width), "inner": 4 * width,
@@ -106,11 +120,11 @@ def vocabulary_for(pairs: float) -> int:
 
 
 def choose_further(data: Mapping[str, Any], minutes: float, start: str, given: Given = NOTHING) -> Choice:
-    """The [train] settings of `minutes` more for the translator `start` on the corpus that `data` names, and why.
+    """The [train] settings for fine-tuning the translator `start` for `minutes` on the corpus of `data`, and why.
 
     Nothing is chosen for a model of another task.
     """
-    find_weights(find_run(start))  # a folder that is no run, or a damaged one, is refused first
+    find_weights(find_run(start))  # refuses a folder without a run, or a damaged one
     other = resolve(read_config(find_run(start)))
     if other.task != "translate":
         return {}, []
@@ -120,16 +134,16 @@ def choose_further(data: Mapping[str, Any], minutes: float, start: str, given: G
     vocabulary = other.data.vocabulary
     config = dataclasses.replace(other.model, source_vocabulary=vocabulary, target_vocabulary=vocabulary)
     model = build(other.name, config).to(where).train()
-    measured = at_most(BATCH[where.type == "cuda"][0], size)
+    measured = at_most(batch_sizes(where).measured, size)
     speed = pace(model, vocabulary, max(3, int(size.length)), where, measured)
     train, why = further(size, minutes, speed, where, given)
     return {"train": train}, [f"{_chosen(size, minutes, where)}, starting from {start}:", *why]
 
 
 def further(size: CorpusSize, minutes: float, speed: float, where: torch.device, given: Given = NOTHING) -> Choice:
-    """The [train] settings of `minutes` more of a translator that trains `speed` pieces a second, and why."""
+    """The [train] settings for fine-tuning `minutes` at `speed` pieces a second, and the reasons."""
     corpus, fits = size.pairs * size.length, speed * minutes * 60 * TRAINING
-    least = at_most(BATCH[where.type == "cuda"][1], size)
+    least = at_most(batch_sizes(where).least, size)
     wanted = math.ceil(FEW["updates"] * given.get("batch_tokens", least) / corpus)
     few = wanted > FURTHER["epochs"]
     steps = given.get("steps", 0)
@@ -145,23 +159,25 @@ def further(size: CorpusSize, minutes: float, speed: float, where: torch.device,
         f"({speed:,.0f} pieces a second measured)",
         f"{falls}; the model is trained already",
     ]
-    if few:  # too few are held out to say which checkpoint is the best
+    if few:  # too few pairs are held out to find the best checkpoint
         average = min(2, given.get("keep", 2))
         train |= {"average": average, "keep": max(average, train["keep"])}
-        reasons.append("the weights of the end (train.average), since so small a corpus cannot tell which are the best")
+        reasons.append(
+            "the final weights (train.average): with so small a corpus, validation cannot find the best ones"
+        )
     return train, reasons
 
 
 def at_most(tokens: int, size: CorpusSize) -> int:
-    """The `tokens` of a batch, or as many as leave several batches in an epoch of a small corpus."""
+    """The `tokens` of a batch, or fewer, so that an epoch of a small corpus has several batches."""
     return int(max(FEW["pairs"] * size.length, min(tokens, size.pairs * size.length / FEW["batches"])))
 
 
 def by_the_clock(
     minutes: float, seen: float, where: torch.device, given: Given, least: int
 ) -> tuple[dict[str, Any], int]:
-    """The [train] settings of a training by the clock that sees `seen` pieces, and about how many updates it makes."""
-    most = BATCH[where.type == "cuda"][2]
+    """The [train] settings of a time limit within which `seen` pieces are read, and about how many updates it has."""
+    most = batch_sizes(where).most
     batch = given.get("batch_tokens") or int(min(most, max(least, seen / UPDATES)))
     updates = max(1, int(seen / batch / given.get("accumulate", 1)))
     updates = min(updates, given.get("steps") or updates)
@@ -175,7 +191,7 @@ def by_the_clock(
 
 
 def agreed(chosen: dict[str, Any], given: Given) -> tuple[dict[str, Any], str]:
-    """What is chosen without what the `given` settings exclude, and a sentence about the learning rate."""
+    """The chosen settings without those that the `given` ones exclude, and a sentence about the learning rate."""
     own = [name for name, value in SUITS.items() if given.get(name, value) != value]
     if not own:
         return chosen, f"a learning rate of {given.get('rate', chosen['rate']):g} that falls to zero at the end"
@@ -185,9 +201,9 @@ def agreed(chosen: dict[str, Any], given: Given) -> tuple[dict[str, Any], str]:
 
 
 def check(data: Mapping[str, Any], minutes: float) -> CorpusSize:
-    """The size of the corpus that `data` names; minutes that are no time are refused."""
+    """The size of the corpus of `data`; refuses invalid minutes, and settings without a corpus."""
     if not 0 < minutes < 1e6:
-        raise ConfigError(f"--minutes is the time that training may take, above 0 and below a million; got {minutes}.")
+        raise ConfigError(f"--minutes must be above 0 and below a million; got {minutes}.")
     if not any(data.get(name) for name in ("source", "tsv", "tmx", "corpus")):
         raise ConfigError(
             "There is nothing to train on; pass --source and --target, --tmx, or a built-in corpus with --corpus (see "
@@ -203,7 +219,7 @@ def count(config: DataConfig) -> CorpusSize:
         pairs += 1
         letters += len(pair.target)
     if not pairs:
-        raise DataError("There is nothing to train on: the corpus has no pair.")
+        raise DataError("There is nothing to train on: the corpus has no pairs.")
     return CorpusSize(pairs, max(2.0, letters / pairs / PIECE + 1))
 
 
@@ -212,7 +228,7 @@ def fastest_fit(
 ) -> tuple[int, int, float, int, str]:
     """Layers, width, pieces a second and weights of the largest model that can learn enough in `seconds`, and why."""
     rates, pieces = speeds(size, vocabulary, seconds, device), size.pairs * size.length
-    least = BATCH[device.type == "cuda"][1]
+    least = batch_sizes(device).least
     wanted = f"{UPDATES:,} updates and see {PER_WEIGHT} pieces for each weight, or {EPOCHS} epochs, in that time"
     best = (*SIZES[0], *rates[SIZES[0]], f"the smallest of {len(SIZES)} sizes; none can make {wanted}")
     enough_of = (
@@ -229,13 +245,13 @@ def speeds(
     size: CorpusSize, vocabulary: int, seconds: float, device: torch.device
 ) -> dict[tuple[int, int], tuple[float, int]]:
     """Target pieces a second and weights of each of `SIZES`: a piece takes a + b n seconds, where n weights are
-    multiplied. Measured with two sizes; where the large one would take long, with the small one alone: larger ones are
-    in proportion to it then, and smaller ones, whose updates are mostly overhead, as fast."""
+    multiplied. Measured with two sizes, or with the small one alone if the large one would take long: then the time of
+    larger ones is proportional to n, and smaller ones, whose updates are mostly overhead, are as fast."""
     points: list[tuple[int, float]] = []  # n, and seconds for a piece
     for shape in MEASURED:
         n = count_weights(*shape) + vocabulary * shape[1]
-        # By its speed and not by the clock: on a GPU the first measurement compiles kernels.
-        if points and ROUNDS * BATCH[device.type == "cuda"][0] * points[0][1] * n / points[0][0] > MEASURE * seconds:
+        # By the measured speed, not by elapsed time: on a GPU the first measurement compiles kernels.
+        if points and ROUNDS * batch_sizes(device).measured * points[0][1] * n / points[0][0] > MEASURE * seconds:
             break
         points.append((n, 1 / measure(*shape, vocabulary, max(3, int(size.length)), device)))
     (few, short), (many, long) = points[0], points[-1]
@@ -264,7 +280,7 @@ def count_weights(layers: int, width: int) -> int:
 
 def measure(layers: int, width: int, vocabulary: int, length: int, device: torch.device) -> float:
     """Target pieces a second in training a Transformer of this size."""
-    tokens = BATCH[device.type == "cuda"][0]
+    tokens = batch_sizes(device).measured
     return pace(shaped(layers, width, vocabulary).to(device).train(), vocabulary, length, device, tokens)
 
 

@@ -1,7 +1,7 @@
-"""What all trained models share, and from a sentence and what was written to a `Trace`: one more forward pass, with
-every attention call recorded."""
+"""The base of all trained models, and the trace of a sentence and its output: a forward pass with every attention call
+recorded, and the other parts of a trace (search tree, forced words, notes)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -10,12 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.api.passages import NOTES, unseen
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
+from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import check_precision
 from regard.decode.settings import DecodeConfig, change_settings
-from regard.errors import DataError
+from regard.errors import ConfigError, DataError
 from regard.look.assemble import add_probabilities, assemble
+from regard.look.change import Force
 from regard.look.record import record
 from regard.look.tokens import Side, Token
 from regard.look.trace import Trace
@@ -29,7 +32,7 @@ LONGEST_LOOK = 1_000  # tokens of a sentence that can be traced: every head keep
 
 @dataclass(frozen=True)
 class Output:
-    """What a model wrote, with its log-probabilities."""
+    """The output of a model, with its log-probabilities."""
 
     text: str
     score: float  # what the search ranks by: log-probability with the length penalty
@@ -45,7 +48,7 @@ class Output:
 
 
 class Trained:
-    """A model with the settings and the name of its run: what every class that `regard.load` returns has."""
+    """A model with the settings and the name of its run: the base of every class that `regard.load` returns."""
 
     def __init__(self, model: nn.Module, experiment: Experiment, name: str) -> None:
         self.model: Any = model.eval()
@@ -76,17 +79,18 @@ def trace_forward(
     model: nn.Module,
     inputs: tuple[Tensor, ...],
     written: Sequence[int],
-    sides: tuple[Side, Side],
+    source: Side,
     vocabulary: Vocabulary,
     topk: int,
+    target: Side | None = None,
     **parts: Any,
 ) -> Trace:
-    """The trace of the ids `written` after `inputs`, of the sentences `sides`; `parts` are those of `assemble`.
+    """The trace of the ids `written` after `inputs`; `parts` are those of `assemble`.
 
     Costs one forward pass. The target gets the probabilities of its tokens and of `topk` alternatives to each. The
     steps of a model that copies hold the probability of copying as `norms["copy"]`.
     """
-    target = torch.tensor([list(written)], device=next(model.parameters()).device)  # [1, T]
+    ids = torch.tensor([list(written)], device=next(model.parameters()).device)  # [1, T]
     shares: list[Tensor] = []
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode())
@@ -94,15 +98,15 @@ def trace_forward(
         if isinstance(model, Pointer):
             hook = model.generate.register_forward_hook(lambda module, args, share: shares.append(1 - share[0, :, 0]))
             stack.enter_context(hook)
-        logits = model(*inputs, target)  # [1, T, V]
-    read, wrote = sides
-    wrote = add_probabilities(wrote, written, logits[0], lambda index: vocabulary.pieces([index])[0], topk)
-    trace = assemble(model, seen, read, wrote, **parts)
+        logits = model(*inputs, ids)  # [1, T, V]
+    target = target or spelled(vocabulary, written)
+    target = add_probabilities(target, written, logits[0], lambda index: vocabulary.pieces([index])[0], topk)
+    trace = assemble(model, seen, source, target, **parts)
     return with_norms(trace, "copy", shares[0].tolist() if shares else ())  # [T]
 
 
 def with_norms(trace: Trace, name: str, numbers: Sequence[float]) -> Trace:
-    """The trace with a number for each of its steps; as it is where there are none."""
+    """The trace with a number for each of its steps; unchanged if there are none."""
     if not numbers:
         return trace
     norms = [{**step.norms, name: round(numbers[step.t], 6)} for step in trace.steps]
@@ -110,9 +114,20 @@ def with_norms(trace: Trace, name: str, numbers: Sequence[float]) -> Trace:
 
 
 def spelled(vocabulary: Vocabulary, written: Sequence[int]) -> Side:
-    """The tokens of ids that a model wrote, END among them where it did."""
+    """The tokens of ids that a model wrote, with END if it is among them."""
     plain = [index for index in written if index != END]
     return tokens_of(vocabulary.tokenised(plain), ended=len(plain) < len(written))
+
+
+def with_end(written: list[int], ended: bool) -> list[int]:
+    """The ids that a search found, END last if they ended; an empty text always has it."""
+    return [*written, END] if ended or not written else written
+
+
+def check_words(text: str, encoded: Tokenised, what: str = "sentence") -> None:
+    """Refuse a text without words."""
+    if not encoded.ids or not text.split():
+        raise DataError(f"There is nothing to look at in an empty {what}; pass at least one word.")
 
 
 def check_length(ids: Sequence[int]) -> None:
@@ -121,16 +136,53 @@ def check_length(ids: Sequence[int]) -> None:
         raise DataError(f"A sentence of {len(ids)} tokens is too long to look into; give at most {LONGEST_LOOK}.")
 
 
+def force_words(
+    forces: Iterable[Force],
+    begins: list[int] | None,
+    search: Callable[[list[int] | None], Hypothesis],
+    encode: Callable[[str], list[int]],
+) -> tuple[list[int] | None, list[dict[str, Any]]]:
+    """The ids that a translation must begin with to have all forced words, which are sorted by step, and the
+    descriptions of these words for a trace. Each needs a search, since the words before it are the model's."""
+    described = []
+    for force in forces:
+        found, first = search(begins).ids, len(begins or ())
+        if not first <= force.t <= len(found):
+            raise ConfigError(
+                f"Step {force.t} cannot be forced; after what is forced before it, the steps are {first} to "
+                f"{len(found)}."
+            )
+        begins = found[: force.t] + encode(force.word)
+        described.append({**force.describe(), "rows": list(range(force.t, len(begins)))})
+    return begins, described
+
+
 def describe_forced(vocabulary: Vocabulary, forced: Sequence[int] | None) -> list[dict[str, Any]]:
-    """A forced beginning as a trace keeps it among its changes: the rows that were not the model's choice."""
+    """A forced beginning as one of the changes of a trace: the rows that were not the model's choice."""
     if not forced:
         return []
     text = f"begins with '{vocabulary.decode(forced)}'"
     return [{"kind": "force", "text": text, "rows": list(range(len(forced)))}]
 
 
+def notes_of(flags: Iterable[str], source: Tokenised, forced: Iterable[Tokenised]) -> tuple[dict[str, Any], ...]:
+    """The notes of a trace: the flags of a translation in words, and forced words that the vocabulary does not have."""
+    return (
+        *note_unseen("unseen", "the source holds", source),
+        *({"flag": flag, "text": NOTES[flag]} for flag in flags if flag != "unseen"),
+        *note_unseen("forced", "the forced words hold", *forced),
+    )
+
+
+def note_unseen(flag: str, holder: str, *texts: Tokenised) -> tuple[dict[str, Any], ...]:
+    """A note about characters or words that are not in the vocabulary, if `texts` have any."""
+    words = [word for text in texts for word in unseen(text)]
+    text = f"{holder} characters or words that were never seen in training"
+    return ({"flag": flag, "text": text, "words": words},) if words else ()
+
+
 def tokens_of(tokenised: Tokenised, ended: bool) -> Side:
-    """The tokens of a text with their places in it and the words they belong to; END last if the sentence ended."""
+    """The tokens of a text with their positions and the words they belong to; END last if the sentence ended."""
     text = tokenised.text
     tokens = [
         Token(text[start:end].strip(" ") or piece, piece, start, end, word=word)
@@ -140,8 +192,10 @@ def tokens_of(tokenised: Tokenised, ended: bool) -> Side:
     return Side(text, (*tokens, *end))
 
 
-def beam_of(search: Sequence[SearchStep], vocabulary: Vocabulary) -> Beam:
-    """The search tree of a single sentence: every candidate weighed, its parent, and whether it went on."""
+def beam_of(search: Sequence[SearchStep], vocabulary: Vocabulary) -> Beam | None:
+    """The search tree of one sentence: every candidate, its parent, and whether it was kept; None without steps."""
+    if not search:
+        return None
     nodes: list[BeamNode] = []
     living: dict[int, int] = {}  # beam slot -> node, of the step before
     for step in search:

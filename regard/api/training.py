@@ -32,7 +32,7 @@ def gather(
 ) -> dict[str, Any]:  # fmt: skip
     """The tables of settings: a file or mapping, then model, preset and data, then `section.key=value` on top.
 
-    Without any of these but settings, they are those of the run in `out`, so that it resumes.
+    If only `settings` are given, the tables are those of the run in `out`, so that it resumes.
     """
     if out and (out / "config.toml").exists() and not (config or model or preset or any(data.values())):
         config = out / "config.toml"
@@ -75,10 +75,10 @@ def plan(
     run: Path, config: Config = None, model: str | None = None, preset: str | None = None,
     settings: Iterable[str] = (), minutes: float | None = None, **data: Any,
 ) -> tuple[Experiment, list[str]]:  # fmt: skip
-    """What to train into `run`, and the reasons for what was chosen here.
+    """What to train into `run`, and the reasons for the settings that were chosen here.
 
-    With `minutes` and no model, preset or file, what the settings leave open is chosen to fit (see `regard.api.timed`);
-    a run that was begun keeps its own.
+    With `minutes` and no model, preset or file, settings that are not given are chosen to fit (see
+    `regard.api.timed`); a run that was started keeps its own.
     """
     given, reasons = list(settings), list[str]()
     if not (config or model or preset or given or minutes or any(data.values()) or (run / "config.toml").exists()):
@@ -128,12 +128,12 @@ def train(
     """Train into the folder `out`, or resume there, and return the trained model (see `regard.load`).
 
     `config` is a TOML file or a mapping of tables; `settings` are strings such as "train.steps=200". `observe` is
-    called with every event of the loop (see `regard.training.events`); in a notebook the default shows a line. Where it
+    called with every event of the loop (see `regard.training.events`); in a notebook the default shows a line. If it
     returns True, training stops with the next update (on a GPU a few later) and saves: the model returned is then that
     of the best checkpoint so far (the newest, if none was validated), and the same call resumes. Ctrl-C and SIGTERM
     save too, and raise a `RunError`.
-    `out` alone resumes the run that is there. `minutes` limit all of it; without a model, preset or config, these are
-    chosen to fit (see `regard.api.timed`).
+    `out` alone resumes the run in this folder. `minutes` is a time limit for everything; without a model, preset or
+    config, these are chosen to fit (see `regard.api.timed`).
     `on` = "ray" trains with `workers` ranks on the Ray cluster at `address` (default: this machine); all nodes must see
     `out` and the corpus.
 

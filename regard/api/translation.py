@@ -1,4 +1,4 @@
-"""A translation, and how it is made from what a search found: sentence by sentence, then the whole text."""
+"""A translation, and how it is made from the hypotheses of a search: sentence by sentence, then the whole text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ _SPACES = str.maketrans("\u00a0\u202f", "  ")  # translations that differ in the
 
 @dataclass(frozen=True)
 class Translation(Output):
-    """A translation with its log-probabilities; as a string it is its text.
+    """A translation with its log-probabilities; `str(translation)` is its text.
 
     `tokens` and `token_logprobs` are its pieces and their log-probabilities (one more than pieces: the end of the
     sentence), `score` is what the search ranks by, `nbest` lists the different candidates, at most as many as
@@ -40,12 +40,12 @@ class Translation(Output):
 
     # Words (for subwords: characters) of the source that were never seen in training.
     unknown: list[str] = field(default_factory=list, compare=False)
-    flags: list[str] = field(default_factory=list, compare=False)  # what to know about it: see `notes`
+    flags: list[str] = field(default_factory=list, compare=False)  # problems: see `notes`
     unplaced: list[str] = field(default_factory=list, compare=False)  # terms that could not be placed
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know, in words: "the translation repeats itself", for example. Mostly nothing.
+        """The flags in words, such as "the translation repeats itself". Most translations have none.
 
         >>> regard.load("en-fr").translate("The zxqkj 漢").notes
         ['the source holds characters or words that were never seen in training']
@@ -55,7 +55,7 @@ class Translation(Output):
 
 @dataclass
 class Draft:
-    """A sentence while it is translated: what was found for it, the best first, and how each is spelled."""
+    """A sentence that is being translated: its hypotheses, the best first, and their texts."""
 
     segment: Segment
     encoded: Tokenised
@@ -70,7 +70,7 @@ class Draft:
 
 
 class Written(Protocol):
-    """What a translator knows of the sentences that it wrote."""
+    """The parts of a translator that turn hypotheses into texts."""
 
     model: Any
     target_vocabulary: Vocabulary
@@ -86,23 +86,24 @@ class Written(Protocol):
 def spell_drafts(
     translator: Written, drafts: list[Draft], lexicon: Mapping[str, str] | None, split: bool, terms: Any = None
 ) -> None:
-    """The texts of each draft: unknown words are copied from the source where there is a `lexicon`, and with
-    `split` what was taken out of the sentence is put back."""
+    """Fill in the texts of each draft: unknown words are copied from the source if there is a `lexicon`, and with
+    `split` what was removed from the sentence is put back."""
     for draft in drafts:
-        draft.texts = [translator.target_vocabulary.decode(one.ids) for one in draft.found]
+        draft.texts = [translator.target_vocabulary.decode(hypothesis.ids) for hypothesis in draft.found]
     if lexicon is not None and not isinstance(translator.model, Ensemble) and attentions_to_source(translator.model):
-        unknown = [(draft, at) for draft in drafts for at, one in enumerate(draft.found) if UNKNOWN in one.ids]
-        both = [one.encoded.ids for one, _ in unknown], [one.found[at].ids for one, at in unknown]
-        for (draft, at), seen in zip(unknown, translator.weigh(*both), strict=True):
+        written = ((draft, at, hypothesis) for draft in drafts for at, hypothesis in enumerate(draft.found))
+        unknown = [(draft, at) for draft, at, hypothesis in written if UNKNOWN in hypothesis.ids]
+        pairs = [draft.encoded.ids for draft, _ in unknown], [draft.found[at].ids for draft, at in unknown]
+        for (draft, at), weights in zip(unknown, translator.weigh(*pairs), strict=True):
             ids, vocabulary = draft.found[at].ids, translator.target_vocabulary
-            draft.texts[at] = copy_unknown(draft.encoded, ids, seen, vocabulary, lexicon)
+            draft.texts[at] = copy_unknown(draft.encoded, ids, weights, vocabulary, lexicon)
     if not split:
         return
     for draft in drafts:
-        draft.texts = [passages.end_alike(draft.segment.text, one) for one in draft.texts]
+        draft.texts = [passages.end_alike(draft.segment.text, text) for text in draft.texts]
     tagged = [(draft, at) for draft in drafts if draft.segment.tags for at in range(len(draft.texts))]
-    pairs = [one.segment.text for one, _ in tagged], [one.texts[at] for one, at in tagged]
-    for (draft, at), linked in zip(tagged, translator.link_words(*pairs, terms), strict=True):
+    texts = [draft.segment.text for draft, _ in tagged], [draft.texts[at] for draft, at in tagged]
+    for (draft, at), linked in zip(tagged, translator.link_words(*texts, terms), strict=True):
         source = draft.segment.text
         draft.texts[at] = spell(draft.segment, join_sentences(source, [(0, len(source))], [linked]))
 
@@ -110,18 +111,18 @@ def spell_drafts(
 def copy_unknown(
     encoded: Tokenised, ids: list[int], weights: NDArray[np.float32], vocabulary: Vocabulary, lexicon: Mapping[str, str]
 ) -> str:
-    """The translation `ids` with each unknown word replaced by the source word that has its largest weight, or by what
-    the lexicon says for that (Luong et al. 2015, section 3.3)."""
+    """The translation `ids` with each unknown word replaced by the source word with its largest weight, or by the
+    lexicon's entry for that word (Luong et al. 2015, section 3.3)."""
     pieces: list[str] = []
     for at, index in enumerate(ids):
         if index != UNKNOWN:
             continue
         seen = weights[at, : len(encoded.ids)]
-        if not seen.any():  # a model with one vector for the whole source does not know
+        if not seen.any():  # a model with one vector for the whole source has no weights
             return vocabulary.decode(ids)
         word = encoded.text[slice(*encoded.spans[int(np.argmax(seen))])].strip()
         pieces.append(lexicon.get(word, lexicon.get(word.lower(), word)))
-    # A stand-in for each unknown word, so that white space is written as the vocabulary writes it.
+    # A placeholder for each unknown word, so that the vocabulary decides on white space.
     parts = vocabulary.decode(ids).split(vocabulary.pieces([UNKNOWN])[0])
     if len(parts) != len(pieces) + 1:
         return vocabulary.decode(ids)
@@ -146,10 +147,11 @@ def translations_of(translator: Written, draft: Draft, config: DecodeConfig) -> 
     before += ["term"] if draft.unplaced else []
     same = translator.source_language == translator.target_language
     for number in draft.candidates(config.nbest, sampled=config.temperature > 0):
-        one, text = draft.found[number], draft.texts[number]
-        ended = one.ended if draft.encoded.ids else "empty"
+        hypothesis, text = draft.found[number], draft.texts[number]
+        ended = hypothesis.ended if draft.encoded.ids else "empty"
         flags = [*before, *passages.wrong_with(draft.segment.inner, text, ended, same)]
-        numbers = one.score, one.logprob, translator.target_vocabulary.pieces(one.ids), one.token_logprobs
+        pieces = translator.target_vocabulary.pieces(hypothesis.ids)
+        numbers = hypothesis.score, hypothesis.logprob, pieces, hypothesis.token_logprobs
         group.append(Translation(text, *numbers, ended, group, unknown, flags, draft.unplaced))
     return group
 
@@ -159,20 +161,22 @@ def join(passage: passages.Passage, sentences: list[list[Translation]]) -> Trans
     if passage.spans == [(0, len(passage.text))]:
         return sentences[0][0]
     group: list[Translation] = []
+    ends = ("not finite", "stopped", "length", "end", "empty")  # the worst first
     for rank in range(max(map(len, sentences))):
-        chosen = [some[min(rank, len(some) - 1)] for some in sentences]
+        chosen = [candidates[min(rank, len(candidates) - 1)] for candidates in sentences]
+        flags = {*(flag for part in chosen for flag in part.flags), *(["cut"] if passage.cut else [])}
         group.append(
             Translation(
-                text=join_sentences(passage.text, passage.spans, [Sentence(one.text) for one in chosen]).text,
-                score=sum(one.score for one in chosen),
-                logprob=sum(one.logprob for one in chosen),
-                tokens=[piece for one in chosen for piece in one.tokens],
-                token_logprobs=[number for one in chosen for number in one.token_logprobs],
-                finished=passages.worst([one.finished for one in chosen]),
+                text=join_sentences(passage.text, passage.spans, [Sentence(part.text) for part in chosen]).text,
+                score=sum(part.score for part in chosen),
+                logprob=sum(part.logprob for part in chosen),
+                tokens=[piece for part in chosen for piece in part.tokens],
+                token_logprobs=[number for part in chosen for number in part.token_logprobs],
+                finished=min((part.finished for part in chosen), key=ends.index),
                 nbest=group,
-                unknown=[word for one in chosen for word in one.unknown],
-                unplaced=[term for one in chosen for term in one.unplaced],
-                flags=passages.merge([*(one.flags for one in chosen), ["cut"] if passage.cut else []]),
+                unknown=[word for part in chosen for word in part.unknown],
+                unplaced=[term for part in chosen for term in part.unplaced],
+                flags=[flag for flag in passages.NOTES if flag in flags],
             )
         )
     return group[0]

@@ -30,7 +30,7 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.interop.ctranslate2 import Engine
 from regard.look.assemble import assemble
-from regard.look.change import Change, Changed, Force, change, find
+from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
@@ -38,10 +38,11 @@ from regard.symbols import END, UNKNOWN
 from regard.training.experiment import Experiment
 from regard.training.objectives import cross_entropy
 
-TERM_BEAM = 8  # beams at least of a search for terms: one for each token of a term, and some without it
-CHARACTERS = 16  # a text of more than the allowed tokens times this is not even tokenised
+TERM_BEAM = 8  # smallest beam of a search for terms: one for each token of a term, and some without it
+CHARACTERS = 16  # a text with more characters than this times the allowed tokens is refused without tokenising it
 BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CPU and on a GPU
 AT_ONCE = 64  # pairs whose traces are held together
+Observe = Callable[[SearchStep], None]
 
 
 class Translator(Trained):
@@ -64,17 +65,19 @@ class Translator(Trained):
         heads: Heads | None = None,
     ) -> None:
         super().__init__(model, experiment, name)
-        self.heads = heads or Heads()  # whose weights say which words belong together
+        self.heads = heads or Heads()  # whose weights align words
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
-        self.engine: Engine | None = None  # what translates instead of regard's own search
-        self.lowercases = knows_no_capitals(source_vocabulary)  # trained on lower-case text, so it reads no other
+        self.engine: Engine | None = None  # used by `translate` instead of regard's own search
+        self.lowercases = knows_no_capitals(
+            source_vocabulary
+        )  # trained on lower-case text, so that input is lower-cased
         of = source_vocabulary
         self._reader = Vocabulary(of.tokens, of.kind, of.form, lowercase=True) if self.lowercases else of
         self.source_language, self.target_language = languages_of(experiment.data)
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a trace says about the model."""
+        """The description of the model in a trace."""
         return {
             "id": self.name,
             "name": self.experiment.name,
@@ -100,52 +103,54 @@ class Translator(Trained):
         unknown: str = "copy",
         max_tokens: int | None = None,
         progress: Progress | None = None,
-        observe: Callable[[SearchStep], None] | None = None,
+        observe: Observe | None = None,
         stop: Callable[[], bool] | None = None,
         **settings: Any,
     ) -> Translation | list[Translation]:
         """Translate one text, or a list of them in order.
 
-        A text is translated sentence by sentence and put together again with its own white space and line breaks; a
-        sentence that is longer than any in training is cut at clauses. Web and e-mail addresses and placeholders such
-        as {name} come back as they are. `flags` of the result say what is not right. An empty line gives an empty
-        translation.
+        A text is translated sentence by sentence and joined again with its own white space and line breaks; a sentence
+        that is longer than any in training is cut at clauses. Web and e-mail addresses and placeholders such as {name}
+        are kept as they are. `flags` of the result lists problems. An empty line gives an empty translation.
 
         `settings` are those of [decode] (beam, nbest, temperature, length_penalty, ...). `prefix` is a text, or one for
-        each text, that the translation must start with; `split=False` takes each text as one sentence as it is, as with
-        a prefix. `terms` are source words that must become given target words, as a mapping or pairs; `unplaced` of
-        the result lists those that could not be placed. With `unknown="copy"` unknown words of the translation become
-        the source words with their largest weight, or what `lexicon` says for those; "keep" leaves them. A text of more
-        than `max_tokens` is not translated: it is `finished` "too long". `progress(done, total)` is called after
+        each text, that the translation must start with; with `split=False`, and with a prefix, each text is one
+        sentence. `terms` are source words that must become given target words, as a mapping or pairs; `unplaced` of the
+        result lists those that could not be placed. With `unknown="copy"`, unknown words of the translation become the
+        source words with their largest weight, or the entries of `lexicon` for those; "keep" leaves them. A text of
+        more than `max_tokens` is not translated: its `finished` is "too long". `progress(done, total)` is called after
         batches, `observe(step)` with every step of a beam search, and `stop() -> bool` before every step.
 
         >>> translator = regard.load("en-fr/bahdanau")
-        >>> [str(one) for one in translator.translate(["Where is the station?", ""], beam=5)]
+        >>> [str(found) for found in translator.translate(["Where is the station?", ""], beam=5)]
         ['Où est la gare ?', '']
         """
-        texts = as_texts(text)
+        texts = list(text) if isinstance(text, Iterable) and not isinstance(text, str | bytes) else [text]
+        for given in texts:
+            clean(given)  # refuses what is not text
         if unknown not in ("copy", "keep"):
             raise ConfigError(f"unknown must be 'copy' or 'keep'; got {unknown!r:.40}.")
         config = self.settings(**settings)
         prefixes = None if prefix is None else self._prefixes(prefix, len(texts))
         split = split and prefixes is None
-        long = [max_tokens is not None and bool(self.too_long(one, max_tokens)) for one in texts]
+        skipped = [max_tokens is not None and bool(self.too_long(given, max_tokens)) for given in texts]
         read = partial(passages.take_apart, most=self.experiment.data.max_length) if split else passages.keep_whole
-        parts = [read("" if much else one, self.encode) for one, much in zip(texts, long, strict=True)]
+        parts = [read("" if skip else given, self.encode) for given, skip in zip(texts, skipped, strict=True)]
         drafts = [Draft(*pair) for passage in parts for pair in zip(passage.segments, passage.encoded, strict=True)]
         search: Any = self.engine.search if self.engine and not observe else partial(self._search, observe=observe)
-        # All of the beam: some of it may be the same text, or hold a term as a part of a longer word.
+        # The whole beam: some hypotheses may have the same text, or hold a term as a part of a longer word.
         several = config.nbest > 1 and not config.temperature
         whole = dataclasses.replace(config, nbest=config.beam) if several else config
-        found = search([one.encoded.ids for one in drafts], whole, prefixes=prefixes, progress=progress, stop=stop)
-        for draft, hypotheses in zip(drafts, found, strict=True):
+        rows = [draft.encoded.ids for draft in drafts]
+        beams = search(rows, whole, prefixes=prefixes, progress=progress, stop=stop)
+        for draft, hypotheses in zip(drafts, beams, strict=True):
             draft.found = hypotheses
         if terms:
             self._place_terms(self._termbase(terms), drafts, prefixes, config, stop)
         spell_drafts(self, drafts, None if unknown == "keep" else lexicon or {}, split, terms)
-        each = iter(translations_of(self, draft, config) for draft in drafts)
-        translations = [join(passage, [next(each) for _ in passage.segments]) for passage in parts]
-        for place in (place for place, much in enumerate(long) if much):
+        candidates = iter(translations_of(self, draft, config) for draft in drafts)
+        translations = [join(passage, [next(candidates) for _ in passage.segments]) for passage in parts]
+        for place in (place for place, skip in enumerate(skipped) if skip):
             translations[place] = dataclasses.replace(translations[place], finished="too long")
         return translations[0] if isinstance(text, str) else translations
 
@@ -154,7 +159,7 @@ class Translator(Trained):
         wanted = [prefix] * count if isinstance(prefix, str) else list(prefix)
         if len(wanted) != count:
             raise DataError(f"Expected one prefix for each sentence, {count} in all; got {len(wanted)}.")
-        return [self.prefix_ids(one) for one in wanted]
+        return [self.prefix_ids(text) for text in wanted]
 
     def look(
         self,
@@ -172,8 +177,8 @@ class Translator(Trained):
 
         The trace is exact: the translation goes through `forward` once more with all layers and heads recorded.
         `changes` are what-ifs (see `regard.look.change`), and so is `prefix`, which the translation must start with;
-        a `Force` sets the word of one step. The trace lists all of them. With `terms`, as for `translate`, the
-        translation that holds them is looked at. `tree` keeps the beam search tree, `topk` is the number of
+        a `Force` sets the word of one step. The trace lists all of them. With `terms`, as for `translate`, the trace is
+        of the translation with these terms. `tree` keeps the beam search tree, `topk` is the number of
         alternatives kept for each word. Other options are the [decode] settings.
 
         >>> trace = regard.load("en-fr/bahdanau").look("Where is the station?")
@@ -181,55 +186,55 @@ class Translator(Trained):
         Trace('Where is the station?' -> 'Où est la gare ?'; weights of decoder.attention [1, 7, 7])
         """
         self.needs_one_model("look inside")
-        if terms and (target is not None or prefix is not None or changes or tree):
-            raise DataError("Terms exclude a target, a prefix, what-ifs and the search tree; pass one or the other.")
+        forces = sorted((item for item in changes if isinstance(item, Force)), key=lambda force: force.t)
+        chosen = [] if terms else [target, prefix, *(force.word for force in forces)]  # the user's own words
         if terms:
+            if target is not None or prefix is not None or changes or tree:
+                raise DataError(
+                    "Terms exclude a target, a prefix, what-ifs and the search tree; pass one or the other."
+                )
             target = self.translate(source, terms=terms, split=False, **options).text
-        encoded = self.encode(source)
-        if not encoded.ids or not source.split():
-            raise DataError("There is nothing to look at in an empty sentence; pass at least one word.")
-        tracing.check_length(encoded.ids)
-        forces = sorted((one for one in changes if isinstance(one, Force)), key=lambda one: one.t)
-        if (prefix is not None or forces) and target is not None:
+        elif target is not None and (prefix is not None or forces):
             raise DataError("A target excludes a prefix and forced words; pass one or the other.")
         self.check_changes(changes)
+        encoded, vocabulary = self.encode(source), self.target_vocabulary
+        tracing.check_words(source, encoded)
+        tracing.check_length(encoded.ids)
         begins = None if prefix is None else self.prefix_ids(prefix)
-        forced_words = tracing.describe_forced(self.target_vocabulary, begins)
-        steps: list[SearchStep] = []
-        unknown, flags = wrong_with_source(self, encoded)
-        with torch.inference_mode(), change(self.model, *(one for one in changes if one not in forces)) as changed:
+        forced = tracing.describe_forced(vocabulary, begins)
+        flags, steps = wrong_with_source(self, encoded)[1], list[SearchStep]()
+        with torch.inference_mode(), change(self.model, *(item for item in changes if item not in forces)) as changed:
             if target is None:
                 config = self.settings(**options)
-                for force in forces:
-                    begins, rows = self._force(encoded.ids, config, begins or [], force, changed)
-                    forced_words.append({**force.describe(), "rows": rows})
-                changed.restart()
-                hypothesis = self._search_one(encoded.ids, config, begins, steps.append if tree else None)
-                written = hypothesis.ids if hypothesis.ids and not hypothesis.finished else [*hypothesis.ids, END]
-                said = self.target_vocabulary.decode(hypothesis.ids)
-                flags += passages.wrong_with(
-                    source, said, hypothesis.ended, self.source_language == self.target_language
-                )
+
+                def search(begins: list[int] | None, observe: Observe | None = None) -> Hypothesis:
+                    changed.restart()
+                    prefixes = None if begins is None else [begins]
+                    return self._search([encoded.ids], config, prefixes=prefixes, observe=observe)[0][0]
+
+                begins, described = tracing.force_words(forces, begins, search, self.prefix_ids)
+                forced += described
+                hypothesis = search(begins, steps.append if tree else None)
+                text, same = vocabulary.decode(hypothesis.ids), self.source_language == self.target_language
+                flags += passages.wrong_with(source, text, hypothesis.ended, same)
+                written = tracing.with_end(hypothesis.ids, hypothesis.finished)
             else:
                 written = [*self.prefix_ids(target), END]
                 tracing.check_length(written[:-1])
-            made = (*changed.describe(), *forced_words)
-            seen = {"unseen": {"words": unknown}}  # what a note holds besides its flag and sentence
-            notes = [{"flag": flag, "text": passages.NOTES[flag], **seen.get(flag, {})} for flag in flags]
-            notes += self._note_forced(None if terms else target, prefix, *(force.word for force in forces))
-            batch = torch.tensor([[*encoded.ids, END]], device=self.device)  # [1, S]
-            inputs = batch, torch.tensor([batch.shape[1]], device=self.device)
-            sides = tracing.tokens_of(encoded, ended=True), tracing.spelled(self.target_vocabulary, written)
-            beam = tracing.beam_of(steps, self.target_vocabulary) if steps else None
-            parts = {"changes": made, "notes": notes, "beam": beam, "about": self.about}
-            trace = tracing.trace_forward(self.model, inputs, written, sides, self.target_vocabulary, topk, **parts)
-            return links.with_shift(trace, self.heads)
+            inputs, read = self._inputs(encoded.ids), tracing.tokens_of(encoded, ended=True)
+            spelled = [vocabulary.encode(clean(text)) for text in chosen if isinstance(text, str)]
+            trace = tracing.trace_forward(
+                self.model, inputs, written, read, vocabulary, topk, changes=(*changed.describe(), *forced),
+                notes=tracing.notes_of(flags, encoded, spelled), beam=tracing.beam_of(steps, vocabulary),
+                about=self.about,
+            )  # fmt: skip
+        return links.mark_aligning(trace, self.heads)
 
     def trace_pairs(
         self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str] | None = None
     ) -> Iterator[Trace]:
-        """The traces of given translations, in order, a few at a time since they are large: the weights of the modules
-        `names` only, by default of the attention over the source."""
+        """The traces of given translations, in order, computed a few at a time since they are large: only the weights
+        of the modules `names`, by default those of the attention over the source."""
         self.needs_one_model("look inside")
         names = find(self.model, None) if names is None else names
         for start in range(0, len(sources), AT_ONCE):
@@ -238,39 +243,41 @@ class Translator(Trained):
             for ids in (*(read.ids for read in encoded), *written):
                 tracing.check_length(ids)
             pairs = [([*read.ids, END], [*ids, END]) for read, ids in zip(encoded, written, strict=True)]
-            found: dict[int, Trace] = {}
+            traces: dict[int, Trace] = {}
             for places, *batch in links.read_together(pairs, self.device):  # of like length
                 with torch.inference_mode(), record(self.model, names) as seen:
                     self.model(*batch)
                 for row, place in enumerate(places):
                     texts = encoded[place], self.target_vocabulary.tokenised(written[place])
-                    source, target = (tracing.tokens_of(one, ended=True) for one in texts)
-                    found[place] = assemble(self.model, seen, source, target, row, about=self.about, weights_alone=True)
-            yield from (found[place] for place in range(len(pairs)))
+                    source, target = (tracing.tokens_of(text, ended=True) for text in texts)
+                    traces[place] = assemble(
+                        self.model, seen, source, target, row, about=self.about, weights_alone=True
+                    )
+            yield from (traces[place] for place in range(len(pairs)))
 
     def link_words(
         self, sources: Sequence[str], targets: Sequence[str], terms: TermPairs | None = None
     ) -> list[Sentence]:
         """Each translation with the links of its words.
 
-        The weights are those of the head that `regard align --choose` chose or that was guided in training, where one
-        was, else of the last layer but one. A sentence that is too long to look into, and a model without attention,
-        has the links of the diagonal. `terms` are linked with their own source words.
+        The weights are those of the run's aligning head (chosen by `regard align --choose`, or guided in training),
+        else of the last layer but one. A sentence that is too long to trace, and a model without attention, get the
+        links of the diagonal. `terms` are linked with their own source words.
         """
         pairs = list(zip(sources, targets, strict=True))
-        found = [links.diagonal(*pair) for pair in pairs]
+        linked = [links.diagonal(*pair) for pair in pairs]
         attends = not isinstance(self.model, Ensemble) and bool(attentions_to_source(self.model))
         fit = [number for number, pair in enumerate(pairs) if attends and self.can_trace(*pair)]
-        traces = self.trace_pairs([sources[one] for one in fit], [targets[one] for one in fit]) if fit else ()
+        traces = self.trace_pairs([sources[at] for at in fit], [targets[at] for at in fit]) if fit else ()
         for number, trace in zip(fit, traces, strict=True):
-            found[number] = links.link_words(trace, self.heads) or found[number]
+            linked[number] = links.link_words(trace, self.heads) or linked[number]
         if terms:
             base = self._termbase(terms)
-            found = [link_terms(base, *pair, some) for pair, some in zip(pairs, found, strict=True)]
-        return [Sentence(target, some) for target, some in zip(targets, found, strict=True)]
+            linked = [link_terms(base, *pair, words) for pair, words in zip(pairs, linked, strict=True)]
+        return [Sentence(target, words) for target, words in zip(targets, linked, strict=True)]
 
     def can_trace(self, source: str, target: str) -> bool:
-        """Whether both sentences have words, and not too many to look into."""
+        """Whether both sentences have words and are short enough to trace."""
         return all(
             text.split()
             and (
@@ -288,11 +295,9 @@ class Translator(Trained):
         ['▁est', '▁se']
         """
         ids = self.prefix_ids(prefix)
-        batch = torch.tensor([[*self.encode(source).ids, END]], device=self.device)
-        lengths = torch.tensor([batch.shape[1]], device=self.device)
         target = torch.tensor([[*ids, END]], device=self.device)
         with torch.inference_mode():
-            chances = self.model(batch, lengths, target)[0, -1].softmax(-1)  # [V]
+            chances = self.model(*self._inputs(self.encode(source).ids), target)[0, -1].softmax(-1)  # [V]
         best = chances.topk(min(k, len(chances)))
         pieces = self.target_vocabulary.pieces(best.indices.tolist())
         return list(zip(pieces, best.values.tolist(), strict=True))
@@ -306,7 +311,8 @@ class Translator(Trained):
         BLEU 100.00 ...
         """
         options = {"split": False, **options}  # the segments of a test set stay as they are
-        return score([one.text for one in self.translate(list(source), **options)], list(target), metrics=metrics)
+        written = [translation.text for translation in self.translate(list(source), **options)]
+        return score(written, list(target), metrics=metrics)
 
     def perplexity(self, source: Sequence[str], target: Sequence[str], progress: Progress | None = None) -> float:
         """exp of the mean negative log-likelihood per reference token, END included.
@@ -319,8 +325,8 @@ class Translator(Trained):
         if len(source) != len(target):
             raise DataError(f"Each sentence needs its reference; got {len(source)} and {len(target)}.")
         pairs = [
-            ([*self.encode(one).ids, END], [*self.prefix_ids(other), END])
-            for one, other in zip(source, target, strict=True)
+            ([*self.encode(sentence).ids, END], [*self.prefix_ids(reference), END])
+            for sentence, reference in zip(source, target, strict=True)
         ]
         total, batches = 0.0, links.read_together(pairs, self.device)
         for _, read, lengths, gold in reporting(batches, progress, len(pairs), lambda batch: len(batch[0])):
@@ -331,7 +337,7 @@ class Translator(Trained):
     def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:
         """The ids of a translation or a prefix of one, given as text or as ids, without END.
 
-        A blank at the end of a text would be a piece, after which few words can follow.
+        A space at the end of a text is removed: it would be a piece of its own, which few words can follow.
         """
         if isinstance(prefix, str):
             return self.target_vocabulary.encode(clean(prefix).rstrip()).ids
@@ -346,7 +352,7 @@ class Translator(Trained):
         return ids
 
     def too_long(self, text: str, most: int) -> str:
-        """The length of a text of more than `most` tokens, as "5000 tokens"; nothing where it is shorter."""
+        """The length of a text of more than `most` tokens, as "5000 tokens"; empty if it is shorter."""
         if len(text.encode("utf-8", "replace")) <= most:
             return ""  # a token has at least one byte
         if len(text) > CHARACTERS * most:
@@ -358,21 +364,17 @@ class Translator(Trained):
         """The pieces of a source sentence, without END."""
         return self._reader.encode(clean(text))
 
+    def _inputs(self, ids: list[int]) -> tuple[Tensor, Tensor]:
+        """One source sentence [1, S] and its length [1], END included."""
+        source = torch.tensor([[*ids, END]], device=self.device)
+        return source, torch.tensor([source.shape[1]], device=self.device)
+
     @torch.inference_mode()
     def _search(
         self, rows: Sequence[Sequence[int]], config: DecodeConfig, progress: Progress | None = None, **demands: Any
     ) -> list[list[Hypothesis]]:
         how: dict[str, Any] = {"batch_tokens": BATCH_TOKENS[self.device.type == "cuda"], "weigher": self._weigher}
         return decode_many(self.model, rows, config, self.device, progress=progress, demands=Demands(**demands), **how)  # type: ignore[arg-type]
-
-    def _search_one(
-        self,
-        ids: list[int],
-        config: DecodeConfig,
-        begins: list[int] | None,
-        observe: Callable[[SearchStep], None] | None = None,
-    ) -> Hypothesis:
-        return self._search([ids], config, prefixes=None if begins is None else [begins], observe=observe)[0][0]
 
     def _termbase(self, terms: TermPairs) -> Termbase:
         return Termbase(terms, self.source_vocabulary.comparable, self.target_vocabulary.in_form)
@@ -381,42 +383,21 @@ class Translator(Trained):
         self, terms: Termbase, drafts: list[Draft], prefixes: list[list[int]] | None, config: DecodeConfig,
         stop: Callable[[], bool] | None,
     ) -> None:  # fmt: skip
-        """Search again for the sentences that miss terms."""
+        """Search again for the sentences whose translation misses terms."""
         self.needs_one_model("place terms")
         beam = max(config.beam, TERM_BEAM)
         wide = dataclasses.replace(config, beam=beam, nbest=beam, temperature=0.0, top_k=0, top_p=1.0)
 
         def search(rows: list[list[int]], ways: list[Placement], joined: list[int]) -> list[list[Hypothesis]]:
-            wanted = Terms([one.terms for one in ways], [one.replaced for one in ways], joined)
-            begun = [one.prefix for one in ways]
-            return self._search(rows, wide, terms=wanted, prefixes=begun, stop=stop) if rows else []
+            wanted = Terms([way.terms for way in ways], [way.replaced for way in ways], joined)
+            prefixes = [way.prefix for way in ways]
+            return self._search(rows, wide, terms=wanted, prefixes=prefixes, stop=stop) if rows else []
 
         place_terms(terms, drafts, prefixes, self.target_vocabulary, search, self.weigh)
 
-    def _force(
-        self, ids: list[int], config: DecodeConfig, begins: list[int], force: Force, changed: Changed
-    ) -> tuple[list[int], list[int]]:
-        """The prefix up to and including the forced word, and the rows of that word."""
-        changed.restart()
-        said = self._search_one(ids, config, begins).ids
-        if not len(begins) <= force.t <= len(said):
-            raise ConfigError(
-                f"Step {force.t} cannot be forced; after what is forced before it, the steps are {len(begins)} to "
-                f"{len(said)}."
-            )
-        word = self.prefix_ids(force.word)
-        return said[: force.t] + word, list(range(force.t, force.t + len(word)))
-
-    def _note_forced(self, *given: str | Sequence[int] | None) -> list[dict[str, Any]]:
-        """A note where words that the translation must have are not in the vocabulary."""
-        texts = [self.target_vocabulary.encode(clean(text)) for text in given if isinstance(text, str)]
-        words = [word for text in texts for word in passages.unseen(text)]
-        note = "the forced words hold characters or words that were never seen in training"
-        return [{"flag": "forced", "text": note, "words": words}] if words else []
-
     def check_changes(self, changes: Sequence[Change]) -> None:
         """Refuse changes of attention if the model has none; words can be forced in any model."""
-        if any(not isinstance(one, Force) for one in changes) and links.is_fixed(self.model):
+        if any(not isinstance(item, Force) for item in changes) and links.is_fixed(self.model):
             raise RunError(
                 f"{self.name} is a {self.experiment.name}, which has no attention to words to change; force words of "
                 f"the translation, or use another model, such as bahdanau, luong or transformer."
@@ -433,17 +414,7 @@ class Translator(Trained):
 
     def weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
         """The weights [T, S] of each pair of ids by which words are linked."""
-        return links.weigh_pairs(self.model, self.heads, sources, targets, self.device)
-
-
-def as_texts(text: str | Sequence[str]) -> list[str]:
-    """One text or several as a list; what is no text is refused."""
-    if isinstance(text, bytes) or not isinstance(text, Iterable):
-        raise DataError(f"A sentence is text; got {type(text).__name__}.")
-    texts = [text] if isinstance(text, str) else list(text)
-    for one in texts:
-        clean(one)
-    return texts
+        return links.weigh_ids(self.model, self.heads, sources, targets, self.device)
 
 
 def clean(text: str) -> str:

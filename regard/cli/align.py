@@ -34,7 +34,7 @@ class Words(Pairs):
 
 
 def two_files(text: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
-    """Refuse an option in the place of a file: the parser would complain about whatever follows."""
+    """Refuse an option in place of a file: the parser's own error would be about what follows it."""
     if text and any(str(path).startswith("-") for path in text):
         raise ConfigError(f"--text needs two files, source and target; got {text[0]} and {text[1]}.")
     return text
@@ -44,7 +44,7 @@ def two_files(text: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
 class LinkOptions:
     """How weights become links."""
 
-    # Eager: their values are there when the options that need them are checked.
+    # Eager: parsed before the options that depend on them.
     method: Annotated[str, Option(is_eager=True, help="argmax, mutual or threshold.")] = "argmax"
     threshold: Annotated[
         float,
@@ -55,9 +55,14 @@ class LinkOptions:
             help="Smallest weight of a link, for --method threshold.",
         ),
     ] = 0.3
-    layer: Annotated[int | None, Option(help="Cross-attention layer, from 0.")] = None
-    head: Annotated[int | None, Option(help="Head, from 0 (default: the mean).")] = None
-    shift: Annotated[int | None, Option(help="1: row t + 1 aligns word t (default: the model's).")] = None
+    layer: Annotated[int | None, Option(help="Cross-attention layer, from 0 (default: the run's choice).")] = None
+    head: Annotated[
+        int | None, Option(help="Head, from 0 (default: the run's choice; with --layer, the mean of all).")
+    ] = None
+    shift: Annotated[
+        int | None,
+        Option(help="1: row t + 1 aligns word t (default: the saved one of the run's choice; else the model's)."),
+    ] = None
     back: Annotated[
         Path | None, Option(metavar="RUN", parser=run_folder, is_eager=True, help="Run of the other direction.")
     ] = None
@@ -74,26 +79,25 @@ class LinkOptions:
         Option(
             metavar="SOURCE TARGET",
             callback=two_files,
-            help="Parallel text: learn which words go together, and mix that in.",
+            help="Parallel text: learn link probabilities from it, and average them with attention.",
         ),
     ] = None
 
     def linking(self) -> "Linking":
-        """The same for the library; refuses what it does not know."""
+        """These options as a `Linking`, which refuses unknown values."""
         from regard.api.aligning import Linking
 
         return Linking(self.method, self.threshold, self.join)
 
-    def heads(self) -> "Heads | None":
-        """The attention that was named, if any."""
+    def heads(self) -> "Heads":
+        """The layer, head and shift that were passed."""
         from regard.api.links import Heads
 
-        named = self.layer, self.head, self.shift
-        return Heads(*named) if named != (None, None, None) else None
+        return Heads(self.layer, self.head, self.shift)
 
     @property
     def described(self) -> str:
-        """In words, behind a score."""
+        """The options in words, printed after a score."""
         joined = f", joined by {self.join}" if self.back else ""
         words = f", with the words of {self.text[0]} and {self.text[1]}" if self.text else ""
         return f"{self.method}{joined}{words}"
@@ -112,11 +116,11 @@ def align(
 ) -> None:
     """Extract word alignments from attention as Pharaoh lines (i-j, from 0); with --gold, report AER.
 
-    With --on, files of any size are aligned into the folder --out, every pair exactly once: after a crash the same
-    command makes what is missing. A pair with an empty or a very long side gives an empty line.
+    With --on, files of any size are aligned into the folder --out, every pair exactly once; after a crash, repeat the
+    command to do the rest. A pair with an empty or a very long side gives an empty line.
 
     With --text, a dictionary and the jumps between links are learned from parallel text and from the pairs themselves,
-    without gold links; the weights are then the mean of attention and of the probabilities of links that they give.
+    without gold links; the weights are then the mean of attention and these link probabilities.
     """
     from regard.api import aligning
     from regard.evaluate.alignment import read_gold
@@ -147,7 +151,7 @@ def align(
     opposite = None
     if behind:
         with bar("aligning the opposite direction") as progress:
-            turned = None if learned is None else [one.T for one in learned]
+            turned = None if learned is None else [probabilities.T for probabilities in learned]
             opposite = aligning.weigh(behind.traces(progress), behind.heads, turned)
     links = aligning.link(weights, opposite, linking)
     if not any(links):
@@ -218,13 +222,13 @@ class _Direction:
 
     @classmethod
     def load(
-        cls, run: Path, device: str, sources: list[str], targets: list[str], heads: "Heads | None" = None
+        cls, run: Path, device: str, sources: list[str], targets: list[str], named: "Heads | None" = None
     ) -> "_Direction":
         from regard.api.aligning import check_attends
 
         check_attends(run)
         translator = load(run, device, "translate")
-        return cls(run, translator, sources, targets, heads or translator.heads)
+        return cls(run, translator, sources, targets, translator.heads.override(named) if named else translator.heads)
 
     def traces(self, progress: "Progress") -> "Iterable[Trace]":
         from regard.api import aligning
@@ -232,22 +236,22 @@ class _Direction:
         return self.recorded or aligning.traces(self.translator, self.sources, self.targets, progress)
 
     def record(self, progress: "Progress") -> "list[Trace]":
-        """The traces, kept, so that nothing is read twice."""
+        """The traces, kept, so that they are computed once."""
         self.recorded = list(self.traces(progress))
         return self.recorded
 
     def check_opposite(self, other: "_Direction") -> None:
         """Refuse another model of the same direction, where its languages are known."""
-        source, target = self.translator.source_language, self.translator.target_language
-        if (
-            source
-            and target
-            and (source, target) == (other.translator.source_language, other.translator.target_language)
-        ):
+        source, target = self.languages
+        if source and target and self.languages == other.languages:
             raise ConfigError(
                 f"--back takes a model of the other direction, {target} to {source}; {self.run} translates {source} to "
                 f"{target}."
             )
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.translator.source_language, self.translator.target_language
 
     @property
     def described(self) -> str:

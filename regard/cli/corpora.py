@@ -11,7 +11,7 @@ from regard.cli.text import check_out, fitted, put
 from regard.errors import ConfigError, DataError, check_known, counted
 
 SHOWN = 3  # examples of a corpus
-SIZE = 500  # of those that are written
+SIZE = 500  # examples written to files by default
 
 
 def corpora(
@@ -55,23 +55,23 @@ def corpora(
     DataConfig(corpus=name, size=size, min_words=min_words, max_words=max_words)  # refuses invalid numbers
     found = find_builtin(name)
     if out is None:
-        some = found.generate(SHOWN, seed, min_words, max_words)
-        return show(name, found.meaning, "bahdanau", (f"{one.source}\n  → {one.target}" for one in some))
+        examples = found.generate(SHOWN, seed, min_words, max_words)
+        return show(name, found.meaning, "bahdanau", (f"{pair.source}\n  → {pair.target}" for pair in examples))
     check_out(Path(f"{out}.source"))
     with bar("generating"):
         examples = found.generate(size, seed, min_words, max_words)
-    gold = (" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(one.alignment)) for one in examples)
-    sides = (one.source for one in examples), (one.target for one in examples)
+    gold = (" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(pair.alignment)) for pair in examples)
+    sides = (pair.source for pair in examples), (pair.target for pair in examples)
     files = dict(zip((f"{out}.{ending}" for ending in ("source", "target", "gold")), (*sides, gold), strict=True))
     for path in _write(files):
         put(f"{counted(len(examples), 'line')}: {path}")
 
 
 def show(name: str, meaning: str, model: str, examples: Iterable[str]) -> None:
-    """What a corpus is, a few examples, and how to use it."""
+    """Print what a corpus is, a few examples, and how to use it."""
     put(f"{name}: {meaning}\n")
-    for one in examples:
-        put(f"  {one}")
+    for example in examples:
+        put(f"  {example}")
     put(f"\nTo train on it: regard train --corpus {name} --model {model} --preset tiny --out runs/{name}")
     put(f"To write it to files: regard corpora {name} --out {name}")
 
@@ -121,24 +121,24 @@ def _write_shapes(out: str, size: int, seed: int) -> Path:
 
 
 def _write(files: Mapping[str, Iterable[str]]) -> list[Path]:
-    """Write lines to files. If one is there and has other lines, nothing is written."""
+    """Write lines to files. If one of them exists with other lines, nothing is written."""
     from regard.data.files import write_atomically
 
     contents = {Path(name): "".join(f"{line}\n" for line in lines).encode() for name, lines in files.items()}
     for path, content in contents.items():
         if path.exists() and path.read_bytes() != content:
             raise DataError(f"{path} exists already and holds something else; pass another --out, or delete it.")
-    return [write_atomically(*one) for one in contents.items()]
+    return [write_atomically(path, content) for path, content in contents.items()]
 
 
 class Other(NamedTuple):
-    """A corpus of something else than sentence pairs."""
+    """A corpus that does not consist of sentence pairs."""
 
     meaning: str
-    model: str  # one that is trained on it
-    noun: str  # of its examples
-    texts: Callable[[int, int], Iterator[str]]  # of some examples, by their number and the seed
-    ending: str  # of the file of these texts; none where there are pictures
+    model: str  # an example of a model for it
+    noun: str  # what an example is
+    texts: Callable[[int, int], Iterator[str]]  # number of examples, seed -> their texts
+    ending: str  # of the file of texts; empty for pictures
 
 
 OTHERS = {

@@ -53,7 +53,7 @@ def demo(
         show_shipped(run.parent)
         put("\nNow a small translator, trained here from scratch on generated sentences:")
     with Watcher() as watcher:
-        # Notices advise settings, which the demo does not take.
+        # Notices advise changing settings, which the demo does not accept.
         def observe(event: Any) -> None:
             if not isinstance(event, Noticed):
                 watcher(event)
@@ -82,8 +82,8 @@ def show_shipped(folder: Path) -> None:
     for name in ("en-fr/transformer", "en-fr/bahdanau"):
         translator = regard.load(name)
         put(f"{name}, a trained model that ships with regard:")
-        for text, one in zip(REAL, translator.translate(list(REAL)), strict=True):
-            put(f"  {text}\n  → {one}")
+        for text, translation in zip(REAL, translator.translate(list(REAL)), strict=True):
+            put(f"  {text}\n  → {translation}")
     _show_alignment(translator, REAL[-1], folder / "economic-area.png")
 
 
@@ -95,8 +95,8 @@ def _show_alignment(translator: Any, sentence: str, path: Path) -> None:
 
 def _try_next(*commands: str) -> None:
     put("\nWhat to try next:")
-    for one in commands:
-        put(f"  {command()} {one}")
+    for arguments in commands:
+        put(f"  {command()} {arguments}")
 
 
 def show_translations(run: Path, translator: Any) -> None:
@@ -104,7 +104,7 @@ def show_translations(run: Path, translator: Any) -> None:
     from regard.data.builtin.phrasebook import generate
 
     made = generate(300, seed=4242, min_words=3, max_words=14)  # another seed than the training data
-    sources, targets = [one.source for one in made], [one.target for one in made]
+    sources, targets = [pair.source for pair in made], [pair.target for pair in made]
     with bar("translating") as progress:
         report = translator.score(sources, targets, metrics=["bleu"], beam=1, progress=progress)
     put(f"\nOn {len(made)} new sentences: {report}")

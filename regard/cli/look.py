@@ -37,7 +37,10 @@ class Drawing:
             "last but one), or the name of any attention module, as in encoder.0.self_attention.attention."
         ),
     ] = None
-    head: Annotated[int | None, Option(help="Head to draw, from 0 (default with --layer: the mean of all).")] = None
+    head: Annotated[
+        str | None,
+        Option(help="Head to draw, from 0, or mean or max (default: the one that aligns words, else the mean)."),
+    ] = None
     pieces: Annotated[bool, Option("--pieces", help="Show subword pieces instead of words.")] = False
     special: Annotated[bool, Option("--special", help="Show special tokens (a language model: always).")] = False
 
@@ -78,10 +81,11 @@ def look(
 
     options: dict[str, Any] = {"target": target, "terms": terms, "beam": beam}
     options |= vars(drawing) | vars(picture) | vars(what_if)
-    # those that were passed
+    # Those that were passed.
     given = {name: value for name, value in options.items() if value is not None and value is not False and value != []}
-    if drawing.layer is not None and drawing.layer.removeprefix("-").isdecimal():
-        given["layer"] = int(drawing.layer)
+    for name in ("layer", "head"):
+        if given.get(name, "").removeprefix("-").isdecimal():
+            given[name] = int(given[name])
     run, text = run_and_text(arguments)
     task = read_experiment(run).task
     check_options(task, given, out)
@@ -95,9 +99,6 @@ def look(
         trace, unchanged = LOOKS[task](model, text, given)
     shown: dict[str, Any] = {"words": False} if drawing.pieces else {}
     shown |= {name: given[name] for name in ("layer", "head", "special") if name in given}
-    if task == "translate" and drawing.view in (None, "matrix", "ribbons") and not shown.keys() & {"layer", "head"}:
-        aligning = {"layer": model.heads.layer, "head": model.heads.head}  # the mean of a layer's heads shows less
-        shown |= {name: number for name, number in aligning.items() if number is not None}
     if out is not None:
         view = "steps" if drawing.step is not None else drawing.view
         shown |= {name: value for name, value in (("view", view), ("step", drawing.step)) if value is not None}
@@ -133,7 +134,7 @@ def put_texts(task: str, trace: Any, unchanged: str | None) -> None:
 
 
 def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:
-    """Refuse options that do not belong to the task, or not together, before anything is loaded."""
+    """Refuse options that do not apply to the task or cannot be combined, before anything is loaded."""
     from regard.look.table import VIEWS
 
     view = given.get("view")
@@ -175,15 +176,15 @@ def _translation(translator: Any, text: str, given: dict[str, Any]) -> tuple[Any
         changes += inspecting.mask_word(translator, text, word)
     changes += [Temperature(given["temperature"])] if "temperature" in given else []
     beginnings: list[str] = []
-    for wish in given.get("force", ()):
-        step = re.fullmatch(r"([0-9]{1,6})=(.*)", wish, re.DOTALL)
-        if step is None and re.match(r"[^\s=]*=", wish):
+    for forced in given.get("force", ()):
+        step = re.fullmatch(r"([0-9]{1,6})=(.*)", forced, re.DOTALL)
+        if step is None and re.match(r"[^\s=]*=", forced):
             raise ConfigError(
                 f"--force takes STEP=WORD, where STEP is a number from 0, or the words that the translation begins "
-                f"with; got {label(wish)!r}."
+                f"with; got {label(forced)!r}."
             )
         if step is None:
-            beginnings.append(wish)
+            beginnings.append(forced)
         else:
             changes.append(Force(int(step[1]), step[2]))
     if len(beginnings) > 1:
@@ -201,10 +202,10 @@ def _caption(writer: Any, path: str, given: dict[str, Any]) -> tuple[Any, str | 
 
     grid = writer.model.config.grid
     changes: list[Change] = []
-    for wish in given.get("mask", ()):
-        row, column, *more = cells_of(wish)
+    for cell in given.get("mask", ()):
+        row, column, *more = cells_of(cell)
         if more or row >= grid or column >= grid:
-            raise ConfigError(f"A cell is ROW,COLUMN inside the grid of {grid} x {grid}, from 0; got {wish!r}.")
+            raise ConfigError(f"A cell is ROW,COLUMN inside the grid of {grid} x {grid}, from 0; got {cell!r}.")
         changes.append(Mask(row * grid + column, word=f"row {row}, column {column}"))
     changes += [Temperature(given["temperature"])] if "temperature" in given else []
     target, beam = given.get("target"), given.get("beam")

@@ -41,10 +41,11 @@ def heads(
 ) -> None:
     """Measure every head over a corpus: entropy, confidence, coverage, diagonality, mass on special tokens, AER.
 
-    With --on, the corpus may be of any size: its sums are kept in the folder --out, and after a crash the same command
-    continues. Pairs with an empty or a very long side are left out.
+    With --on, the corpus may be of any size: partial sums are kept in the folder --out, and after a crash the same
+    command continues. Pairs with an empty or a very long side are left out.
     """
     from regard.api.aligning import check_attends
+    from regard.api.corpus import read_report, report_corpus
     from regard.api.inspecting import report_heads
     from regard.evaluate.alignment import read_gold
     from regard.look.measure import MEASURES
@@ -54,7 +55,11 @@ def heads(
     if shards.on:
         if silence or gold:
             raise ConfigError("--silence and --gold read a small set; leave --on out.")
-        return _put_report(_report_in_shards(run, pairs, out, shards, device), by or "confidence", as_json)
+        files, folder = pair_files(pairs, out)
+        [sums] = watch(
+            "measuring", folder, partial(report_corpus, run, files, folder, where=shards.where(device))
+        ).outputs
+        return _put_report(read_report(sums), by or "confidence", as_json)
     if silence and (gold or by):
         raise ConfigError("--silence sorts by BLEU; it cannot be combined with --gold or --by.")
     sources, targets = pairs_of(run, pairs)
@@ -68,60 +73,46 @@ def heads(
     _put_report(report, by or ("aer" if answers is not None and "aer" in report.measures else "confidence"), as_json)
 
 
-def _report_in_shards(run: Path, pairs: Pairs, out: Path | None, shards: Shards, device: str) -> "Report":
-    from regard.api.corpus import read_report, report_corpus
-
-    files, folder = pair_files(pairs, out)
-    work = partial(report_corpus, run, files, folder, where=shards.where(device))
-    [sums] = watch("measuring", folder, work).outputs
-    return read_report(sums)
-
-
 def _put_worth(translator: Any, sources: list[str], targets: list[str], beam: int, as_json: bool) -> None:
-    """What BLEU loses without each head."""
+    """Print the loss in BLEU without each head."""
     from regard.api.inspecting import silence_heads
 
     with bar("removing heads") as progress:
         worth = silence_heads(translator, sources, targets, beam, progress)
-    rows = [{"module": one.name, "head": one.head, "bleu": one.score, "drop": one.drop} for one in worth]
+    rows = [{"module": head.name, "head": head.head, "bleu": head.score, "drop": head.drop} for head in worth]
     usual = translator.experiment.decode.beam
-    said = f"BLEU with beam {beam} (--beam)" + (f"; regard score searches with beam {usual}" * (usual != beam))
+    note = f"BLEU with beam {beam} (--beam)" + (f"; regard score searches with beam {usual}" * (usual != beam))
     found = {"sentences": len(sources), "beam": beam, "heads": rows}
-    put_result(f"{fitted(_worth(rows), _each_worth(rows))}\n{fitted([said], [said])}", found, as_json)
+    put_result(f"{_worth(rows)}\n{fitted([note], [note])}", found, as_json)
 
 
 def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
     rows = [{"module": row.name, "layer": row.layer, "head": row.head, **row.values} for row in found.ranked(ranked)]
     rates = ", aer as a fraction, with shift 0 (regard align --choose tries both)" if "aer" in found.measures else ""
-    said = f"means over {counted(found.sentences, 'sentence')}, sorted by {ranked}; entropy in nats{rates}"
+    note = f"means over {counted(found.sentences, 'sentence')}, sorted by {ranked}; entropy in nats{rates}"
     data = {"sentences": found.sentences, "by": ranked, "heads": rows}
-    each = (
+    lines = (
         f"{row.name}, head {row.head}: {', '.join(f'{name} {value:.3f}' for name, value in row.values.items())}"
         for row in found.ranked(ranked)
     )
-    table = fitted(found.to_text(ranked).split("\n"), each)
-    put_result(f"{table}\n{fitted([said], [said])}", data, as_json)
+    table = fitted(found.to_text(ranked).split("\n"), lines)
+    put_result(f"{table}\n{fitted([note], [note])}", data, as_json)
 
 
-def _worth(rows: list[dict[str, Any]]) -> list[str]:
+def _worth(rows: list[dict[str, Any]]) -> str:
+    """The score without each head as a table, or as lines for a narrow terminal."""
+    whole = f"{rows[0]['bleu'] + rows[0]['drop']:.2f}"
+    heads = ("all" if row["head"] is None else str(row["head"]) for row in rows)
+    cells = [
+        (row["module"], head, f"{row['bleu']:.2f}", f"{row['drop']:.2f}") for row, head in zip(rows, heads, strict=True)
+    ]
     wide = max(len(row["module"]) for row in rows)
-    whole = rows[0]["bleu"] + rows[0]["drop"]
-    lines = [f"{'removed':<{wide}}  head    BLEU    loss", f"{'(none)':<{wide}}     -  {whole:6.2f}       -"]
-    for row in rows:
-        head = "all" if row["head"] is None else row["head"]
-        lines.append(f"{row['module']:<{wide}}  {head:>4}  {row['bleu']:6.2f}  {row['drop']:6.2f}")
-    return lines
-
-
-def _each_worth(rows: list[dict[str, Any]]) -> list[str]:
-    """The same table for a narrow terminal."""
-    whole = f"(none): BLEU {rows[0]['bleu'] + rows[0]['drop']:.2f}"
-    heads = ("all" if row["head"] is None else row["head"] for row in rows)
-    each = (
-        f"{row['module']}, head {head}: BLEU {row['bleu']:.2f}, loss {row['drop']:.2f}"
-        for row, head in zip(rows, heads, strict=True)
+    table = [("removed", "head", "BLEU", "loss"), ("(none)", "-", whole, "-"), *cells]
+    lines = (f"{module}, head {head}: BLEU {bleu}, loss {loss}" for module, head, bleu, loss in cells)
+    return fitted(
+        [f"{module:<{wide}}  {head:>4}  {bleu:>6}  {loss:>6}" for module, head, bleu, loss in table],
+        [f"(none): BLEU {whole}", *lines],
     )
-    return [whole, *each]
 
 
 def flow(
@@ -139,9 +130,9 @@ def flow(
     check_out(out)
     flows: dict[str, Flow] = {}
     with bar("computing gradients"):
-        for one in [run, *(with_run or [])]:
-            translator = load(one, task="translate")
-            name = translator.name if translator.name not in flows else str(one)
+        for folder in [run, *(with_run or [])]:
+            translator = load(folder, task="translate")
+            name = translator.name if translator.name not in flows else str(folder)
             flows[name] = flow_of(translator, text, target)
     if out is not None:
         put(f"drawn: {draw_flows(flows, out, label(text, 60))}")
@@ -168,8 +159,8 @@ def reach(
 ) -> None:
     """Measure how far back a language model attends in a text, and to which words.
 
-    With --on, the text may be of any size: its sums are kept in the folder --out, and after a crash the same command
-    continues.
+    With --on, the text may be of any size: partial sums are kept in the folder --out, and after a crash the same
+    command continues.
     """
     if farthest < 1:
         raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
@@ -187,11 +178,11 @@ def reach(
         with bar("reading") as progress:
             found = writer.reach(lines_of(file), farthest, progress)
     modules = []
-    for one in found:
-        top = one.favourites(least)[: max(0, words)]
-        named = dict(zip(writer.vocabulary.pieces(top), (one.words[word] for word in top), strict=True))
-        modules.append({"module": one.name, "mean": one.mean, "shares": one.shares.tolist(), "words": named})
-    text = "\n\n".join(_reach_table(one) for one in modules)
+    for module in found:
+        top = module.favourites(least)[: max(0, words)]
+        named = dict(zip(writer.vocabulary.pieces(top), (module.words[word] for word in top), strict=True))
+        modules.append({"module": module.name, "mean": module.mean, "shares": module.shares.tolist(), "words": named})
+    text = "\n\n".join(map(_reach_table, modules))
     put_result(text, {"run": str(run), "farthest": farthest, "modules": modules}, as_json)
 
 

@@ -20,8 +20,8 @@ def models(
     preset: Annotated[str | None, Option(help="Show the values of this preset (default: paper).")] = None,
     paths: Annotated[bool, Option("--paths", help="Show which code path every part takes, and why.")] = False,
 ) -> None:
-    """List the models and the trained ones that ship. With a name: the settings of a model, or what a trained one (or a
-    run folder) expects, how it was made and how good it is."""
+    """List the models and the included trained models. With a name: the settings of a model, or what a trained model or
+    run folder expects, how it was trained, and its scores."""
     from regard.training.known import FOLDERS
 
     trained = name is not None and ("/" in name or Path(name).is_dir() or name in FOLDERS)
@@ -40,7 +40,7 @@ def models(
 
 
 def put_paths(name: str | None, preset: str, trained: bool) -> None:
-    """The code path of every part of a model, and why."""
+    """Print the code path of every part of a model, and why it was chosen."""
     from regard.api.loading import load
     from regard.kernels.explain import explain
     from regard.models.registry import build
@@ -62,7 +62,7 @@ def list_models() -> None:
     each = [f"{known} ({found.paper}): {found.idea}" for known, found in MODELS.items()]
     each += [f"{known}: of the package {package}" for known, package in others.items()]
     put(fitted(table, each))
-    put("\n`regard models NAME` lists the settings of one.")
+    put("\n`regard models NAME` lists the settings of a model.")
 
 
 def describe_model(name: str, preset: str) -> None:
@@ -103,17 +103,17 @@ def list_shipped() -> None:
         card, expects = read_card(folder), about_run(folder).get("expects", {})
         size = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
         sides = f"{expects.get('source_language', '')} to {expects.get('target_language', '')}"
-        scores = ", ".join(f"{one['name']} {one['small']['bleu']:.1f}" for one in card.get("scores", []))
+        scores = ", ".join(f"{score['name']} {score['small']['bleu']:.1f}" for score in card.get("scores", []))
         about = f"{sides}, {size:.1f} MiB" + (f"; BLEU: {scores}" if scores else "")
         table.append(f"{name:<16} {card.get('paper', ''):<36} {about}")
         each.append(f"{name} ({card.get('paper', '')}): {about}")
     if found:
         put(fitted(table, each))
-        put("\n`regard models NAME` says what one expects and how it was made.")
+        put("\n`regard models NAME` shows what a model expects and how it was trained.")
 
 
 def describe_run(name: str) -> None:
-    """What a run expects, how it was made, and the scores of its card."""
+    """Print what a run expects, how it was trained, and the scores of its card."""
     from regard.api.exporting import about_run, read_card
     from regard.api.loading import read_experiment
     from regard.models.registry import entry
@@ -131,15 +131,15 @@ def describe_run(name: str) -> None:
         rows.append(("training", counted(round(about["seconds"]), "second")))
     rows += [(key, card[key]) for key in ("data", "licence") if key in card]
     rows += [("command", line) for line in card.get("commands", [])]
-    for one in card.get("scores", []):
-        small, full = one["small"], one["float"]
+    for score in card.get("scores", []):
+        small, full = score["small"], score["float"]
         scores = f"BLEU {small['bleu']:.2f} (float32 {full['bleu']:.2f}), chrF {small['chrf']:.2f} "
-        rows.append((one["name"], f"{scores}(float32 {full['chrf']:.2f})"))
+        rows.append((score["name"], f"{scores}(float32 {full['chrf']:.2f})"))
     rows += [("bad at", line) for line in card.get("bad_at", [])]
     wide = max(len(key) for key, _ in rows)
     for key, value in rows:
         line = f"  {key:<{wide}}  {value}"
-        put(line if key == "command" else fitted([line], [f"{key}: {value}"]))  # which is copied as it is
+        put(line if key == "command" else fitted([line], [f"{key}: {value}"]))  # commands are not wrapped
 
 
 def _expected(data: Any, expects: dict[str, Any] | None) -> list[tuple[str, Any]]:
@@ -176,8 +176,8 @@ def export(
     to: Annotated[str, Option(help="small (int8 weights, no corpus and checkpoints), ctranslate2 or onnx.")] = "small",
     numbers: Annotated[str, Option(help="ctranslate2: int8 or float32.")] = "int8",
 ) -> None:
-    """Write a run in another form: `--to small` makes a folder of a few MiB that any regard command can use, the others
-    serve other engines."""
+    """Export a run: `--to small` makes a folder of a few MiB that any regard command can use, the other formats are for
+    other engines."""
     from regard.api.exporting import export as write
 
     with bar("exporting"):
@@ -200,10 +200,10 @@ def export(
 def import_model(
     folder: Annotated[Path, Argument(help="Folder of a MarianMT model of transformers, or of Marian or Bergamot.")],
     out: Annotated[Path, Option(help="New run folder to write.")],
-    source_language: Annotated[str, Option(help="Code of the source language, as en.")] = "",
-    target_language: Annotated[str, Option(help="Code of the target language, as pt.")] = "",
+    source_language: Annotated[str, Option(help="Code of the source language, such as en.")] = "",
+    target_language: Annotated[str, Option(help="Code of the target language, such as pt.")] = "",
 ) -> None:
-    """Make a run of a translator that was trained elsewhere: OPUS-MT, Marian, or one of Firefox."""
+    """Convert a translator of another toolkit into a run: OPUS-MT, Marian, or a model of Firefox."""
     from regard.api.importing import import_model as read
 
     with bar("importing"):

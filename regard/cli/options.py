@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def ungrouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer reads it: with the fields of its groups in their place."""
+    """The command with the fields of its groups as parameters, as typer needs it."""
     signature = inspect.signature(command)
     own = signature.parameters.items()
-    groups: dict[str, Any] = {name: one.annotation for name, one in own if is_dataclass(one.annotation)}
+    groups: dict[str, Any] = {name: param.annotation for name, param in own if is_dataclass(param.annotation)}
     options: list[Parameter] = []
-    for name, one in own:
+    for name, param in own:
         if name not in groups:
-            options.append(one.replace(kind=Parameter.KEYWORD_ONLY))
+            options.append(param.replace(kind=Parameter.KEYWORD_ONLY))
         for field in fields(groups[name]) if name in groups else ():
             known = {"default": field.default, "annotation": field.type}
             options.append(Parameter(field.name, Parameter.KEYWORD_ONLY, **known))
@@ -41,12 +41,12 @@ def ungrouped(command: Callable[..., None]) -> Callable[..., None]:
         command(**given)
 
     act.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
-    act.__annotations__ = {one.name: one.annotation for one in options}
+    act.__annotations__ = {option.name: option.annotation for option in options}
     return act
 
 
 def run_folder(name: str) -> Path:
-    """The folder of a run, or of a model that ships under this name."""
+    """The folder of a run, or of the included model of this name."""
     from regard.training.known import find_run
 
     return find_run(name)
@@ -62,21 +62,21 @@ Beam = Annotated[int | None, Option(help="Beam width, 1 (greedy) to 1000.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON: unrounded numbers, with signatures.")]
 JsonLines = Annotated[bool, Option("--json", help="Print one JSON object per line, with all probabilities.")]
 Engine = Annotated[
-    str, Option(help="What translates: regard, or ctranslate2 (int8; Transformers; needs regard[fast]).")
+    str, Option(help="Inference engine: regard, or ctranslate2 (int8; Transformers; needs regard[fast]).")
 ]
 Device = Annotated[str, Option(help="cpu, cuda or auto.")]
 CaptionView = Annotated[str | None, Option(help="film (every word), picture (--word, or all) or region (--cell).")]
 
 
 def add_options(decode: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-    """Settings `decode.key=value` by key, with the options that stand for some of them; None is one not given."""
+    """Decoding settings from `decode.key=value` and from options; an option of None was not given."""
     given = {name: value for name, value in options.items() if value is not None}
     check_once((f"decode.{name}" for name in decode), {f"decode.{name}": name for name in given})
     return {**given, **decode}
 
 
 def only(reads: Callable[[Mapping[str, Any]], object], purpose: str) -> Callable[[Context, CallbackParam, Any], Any]:
-    """A callback that refuses an option where nothing `reads` it, by the values of the eager options."""
+    """A callback that refuses an option that has no effect: `reads` decides by the values of the eager options."""
 
     def check(context: Context, option: CallbackParam, value: Any) -> Any:
         if is_given(context, str(option.name)) and not reads(context.params):
@@ -93,21 +93,19 @@ Folder = Annotated[Path | None, Option("--out", callback=with_on, help="With --o
 
 @dataclass(frozen=True)
 class Pairs:
-    """The files of a test set: two, line for line, or one of another kind."""
+    """The files of a test set: two parallel files, or one TSV or TMX file."""
 
     source: Annotated[Path | None, Option(help="Source sentences, one per line.")] = None
     target: Annotated[Path | None, Option(help="Reference translations, line for line.")] = None
     tsv: Annotated[Path | None, Option(help="Instead of both: source, tab, target on each line.")] = None
-    tmx: Annotated[Path | None, Option(help="Instead of both: a translation memory with the languages of the run.")] = (
-        None
-    )
+    tmx: Annotated[Path | None, Option(help="Instead of both: a translation memory in the run's languages.")] = None
 
 
 @dataclass(frozen=True)
 class Shards:
-    """Where work in shards is done, and in what pieces."""
+    """Where shards are processed, and how large they are."""
 
-    # Eager: its value is there when the options that need it are checked.
+    # Eager: parsed before the options that depend on it.
     on: Annotated[
         str | None, Option(is_eager=True, help="Files of any size into the folder --out, in shards: local or ray.")
     ] = None
@@ -124,7 +122,7 @@ class Shards:
     ] = None
 
     def where(self, device: str) -> "Where":
-        """The same for the library; only with --on."""
+        """These options as a `Where`; only with --on."""
         from regard.api.corpus import Where
 
         return Where(self.on or "local", self.workers, self.shard, "", self.address, device)
@@ -139,6 +137,4 @@ class OnPicture:
         str | None,
         Option(help="Captions: words that attend to ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT, from 0 (--view region)."),
     ] = None
-    smooth: Annotated[bool, Option("--smooth", help="Captions: interpolate between cells; the drawing says so.")] = (
-        False
-    )
+    smooth: Annotated[bool, Option("--smooth", help="Captions: interpolate between cells.")] = False

@@ -1,4 +1,4 @@
-"""regard caption, classify, generate: the models of the other tasks"""
+"""regard caption, classify, generate"""
 
 import sys
 from pathlib import Path
@@ -50,7 +50,7 @@ def classify(
     run: Run,
     text: Annotated[
         str | None,
-        Argument(metavar="[FILE | TEXT]", help="Documents, one per line (default: stdin), or one document."),
+        Argument(metavar="[FILE | TEXT]", help="Documents, one per line (default: stdin), or a single document."),
     ] = None,
     look: Annotated[bool, Option("--look", help="Show the weights of sentences and words.")] = False,
     out: Annotated[Path | None, Option(help="Draw the first document: .html.")] = None,
@@ -59,8 +59,8 @@ def classify(
 ) -> None:
     """Print the class of each document; with --look, also its text with the weights of sentences and words.
 
-    An argument that names no file and does not look like one (a path, or a name with an ending) is classified as a
-    document. An empty line has no class and gives an empty line.
+    An argument that is not an existing file and does not look like a file name is classified as a document. An empty
+    line has no class and gives an empty line.
     """
     from regard.data.files import is_blank
     from regard.look.html import check_picture

@@ -18,6 +18,7 @@ from regard.cli.text import (
     load,
     pairs_of,
     put,
+    put_json,
     put_note,
     put_result,
     sections_of,
@@ -29,6 +30,7 @@ from regard.errors import ConfigError, counted
 class Scoring:
     """How translations are made and scored."""
 
+    by_length: Annotated[bool, Option("--by-length", help="Also print a table by source length.")] = False
     plot: Annotated[Path | None, Option(help="Plot the score by source length: PNG, SVG or PDF.")] = None
     beam: Beam = None
     lowercase: Annotated[bool, Option(help="Ignore case.")] = False
@@ -51,7 +53,7 @@ class Scoring:
             check_out(self.plot)
 
     def metrics(self, references: list[str]) -> list[str]:
-        """All, or all but TER; says why if the option leaves the choice open."""
+        """All metrics, or all but TER, with a note if it is left out because it takes long."""
         from regard.evaluate.scores import METRICS, ter_takes_long
 
         long = self.ter is None and ter_takes_long(references)
@@ -74,10 +76,10 @@ class Scoring:
         translator.settings(**options)  # refuses invalid settings before anything is translated
         with bar(f"translating with {translator.name}") as progress:
             found = translator.translate(sources, split=False, progress=progress, **options)
-        empty = sum("empty" in one.flags for one in found)
+        empty = sum("empty" in translation.flags for translation in found)
         if empty:
             typer.echo(f"empty translations of {translator.name}: {empty} of {len(found)}", err=True)
-        written = [one.text for one in found]
+        written = [translation.text for translation in found]
         with bar("scoring"):
             return written, score(written, references, metrics=metrics, **self.measured)
 
@@ -121,14 +123,13 @@ class Documents:
 def score(
     run: Run,
     settings: Annotated[
-        list[str] | None, Argument(metavar="[decode.key=value ...]", help="Settings of decoding, for translations.")
+        list[str] | None, Argument(metavar="[decode.key=value ...]", help="Decoding settings, for translators.")
     ] = None,
     *,
     pairs: Pairs,
     with_run: With = None,
     pictures: Pictures,
     labelled: Documents,
-    by_length: Annotated[bool, Option("--by-length", help="Also print a table by source length.")] = False,
     how: Scoring,
     with_perplexity: Annotated[bool, Option("--perplexity", help="Also score the references.")] = False,
     as_json: AsJson = False,
@@ -141,7 +142,7 @@ def score(
     check_settings(settings or [])
     decoding = sections_of(settings or [])["decode"]
     if decoding and (pictures.images or labelled.documents):
-        raise ConfigError("Settings of decoding are for translations; leave them out.")
+        raise ConfigError("Decoding settings are for translators; leave them out.")
     if pictures.images is not None:
         return put_result(*pictures.score(run, how.beam, device), as_json)
     if labelled.documents is not None:
@@ -159,7 +160,7 @@ def score(
         with bar("scoring the references") as progress:
             found["perplexity"] = translator.perplexity(sources, references, progress)
         texts.append(f"perplexity {found['perplexity']:.3f} per token")
-    if by_length or how.plot:
+    if how.by_length or how.plot:
         table = lengths.by_length(sources, written, references, **how.measured)
         found["by_length"] = asdict(table)
         texts.append(str(table))
@@ -177,15 +178,15 @@ def compare(
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Score several runs on one test set, with a paired bootstrap against the first and a table by source length.
+    """Score several runs on one test set, with a paired bootstrap against the first.
 
     With --by-seed: mean and spread of each group, and the best against each other, over sentences and seeds.
     """
     if len({run.resolve() for run in runs}) < max(2, len(runs)):
         raise ConfigError("compare needs at least two different runs; use `regard score` for one.")
     how.check()
-    if by_seed and how.ter:
-        raise ConfigError("--by-seed compares groups by BLEU alone; leave --ter out.")
+    if by_seed and (how.ter or how.by_length):
+        raise ConfigError(f"--by-seed compares groups by BLEU alone; leave --{'ter' if how.ter else 'by-length'} out.")
     sources, references = _test_set(runs[0], pairs)
     comparing = _compare_groups if by_seed else _compare_runs
     comparing(runs, sources, references, how, as_json, device)
@@ -208,7 +209,7 @@ def _compare_runs(
 ) -> None:
     from regard.api.loading import check_direction
     from regard.evaluate import by_length as lengths
-    from regard.evaluate.significance import paired_bootstrap
+    from regard.evaluate.significance import group_bootstrap
 
     translators = [load(run, device, "translate") for run in runs]
     for other in translators[1:]:
@@ -216,24 +217,29 @@ def _compare_runs(
     shared = len({translator.name for translator in translators}) < len(runs)
     names = [str(run) if shared else translator.name for run, translator in zip(runs, translators, strict=True)]
     metrics = how.metrics(references)
-    say = (lambda line: None) if as_json else put  # at once, or nothing where the results are one JSON object
+    say = (lambda line: None) if as_json else put  # as soon as known; JSON is one object at the end
     systems: dict[str, list[str]] = {}
     rows: dict[str, dict[str, Any]] = {}
     tables: dict[str, Any] = {}
     for name, translator in zip(names, translators, strict=True):
         systems[name], report = how.translate(translator, sources, references, metrics)
-        tables[name] = lengths.by_length(sources, systems[name], references, **how.measured)
-        rows[name] = {"run": name, **asdict(report), "by_length": asdict(tables[name])}
+        rows[name] = {"run": name, **asdict(report)}
+        if how.by_length or how.plot:
+            tables[name] = lengths.by_length(sources, systems[name], references, **how.measured)
+            rows[name]["by_length"] = asdict(tables[name])
         say(f"{name}\n{report}\n")
     first, *others = names
     comparisons: list[dict[str, Any]] = []
     for name in others:
         with bar("resampling") as progress:
-            result = paired_bootstrap(systems[name], systems[first], references, progress=progress, **how.measured)
+            pair = [systems[name]], [systems[first]]
+            result = group_bootstrap(*pair, references, progress=progress, **how.measured)
         comparisons.append({"run": name, "against": first, **asdict(result)})
         say(f"{name} against {first}: {result}")
-    shown = "\n".join(f"\n{name}\n{table}" for name, table in tables.items()) + ("\n" if how.plot else "")
-    put_result(shown, {"systems": list(rows.values()), "comparisons": comparisons}, as_json)
+    for name, table in tables.items():
+        say(f"\n{name}\n{table}")
+    if as_json:
+        put_json({"systems": list(rows.values()), "comparisons": comparisons})
     if how.plot:
         put_note(f"drawn: {lengths.plot_by_length(tables, how.plot)}", as_json)
 
@@ -259,12 +265,11 @@ def _compare_groups(
 
 def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device: Device = "auto") -> None:
     """Print the perplexity of a text under a language model; the end of a line is a token."""
-
     check_text_file(file, "perplexity")
     writer = load(run, device, "language")
     with bar("reading") as progress:
         value, tokens = writer.perplexity(lines_of(file), progress)
-    # Perplexities are comparable only with the same tokens, so the vocabulary comes along.
+    # Perplexities are comparable only with the same tokens, so the vocabulary is part of the result.
     kind = {"subwords": writer.vocabulary.kind, "vocabulary": len(writer.vocabulary)}
     found = {"run": writer.name, "perplexity": value, "tokens": tokens, **kind}
     put_result(f"perplexity {value:.3f} per token, {counted(tokens, 'token')}", found, as_json)

@@ -11,27 +11,29 @@ from regard.errors import counted
 
 
 def serve(
-    runs: Annotated[list[str] | None, Argument(metavar="[RUN ...]", help="Runs (default: those that ship).")] = None,
-    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 5000,
-    host: Annotated[str, Option(help="Address to listen on; beyond this machine clients need a token.")] = "127.0.0.1",
-    token: Annotated[str | None, Option(help="Secret of the clients; better in REGARD_TOKEN or a file.")] = None,
+    runs: Annotated[
+        list[str] | None, Argument(metavar="[RUN ...]", help="Runs (default: the included models).")
+    ] = None,
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 5000,
+    host: Annotated[str, Option(help="Address to listen on; clients on other machines need a token.")] = "127.0.0.1",
+    token: Annotated[str | None, Option(help="Token that clients send; safer in REGARD_TOKEN or a file.")] = None,
     tokens: Annotated[Path | None, Option(help="TOML file of tokens, each with a name, rate and quota.")] = None,
-    allow_host: Annotated[list[str] | None, Option(help="Further name of the server; repeatable.")] = None,
+    allow_host: Annotated[list[str] | None, Option(help="Additional host name of the server; repeatable.")] = None,
     allow_origin: Annotated[list[str] | None, Option(help="Origin whose pages may use the server; repeatable.")] = None,
     suggestions: Annotated[Path | None, Option(help="File to which suggested translations are added.")] = None,
     limit: Annotated[list[str] | None, Option(metavar="NAME=VALUE", help="Change a limit of docs/serving.md.")] = None,
-    source_language: Annotated[str, Option(help="Code of the source language, as en, for runs without one.")] = "",
-    target_language: Annotated[str, Option(help="Code of the target language, as pt, for runs without one.")] = "",
+    source_language: Annotated[str, Option(help="Source language, such as en, of runs that name none.")] = "",
+    target_language: Annotated[str, Option(help="Target language, such as pt, of runs that name none.")] = "",
     engine: Engine = "regard",
 ) -> None:
-    """Serve a page for people and the REST API of LibreTranslate and DeepL for programs."""
+    """Serve a web page, and the REST APIs of LibreTranslate and DeepL."""
     from regard.serve import run
     from regard.serve.access import Access, read_tokens
     from regard.serve.limits import Limits
     from regard.training.known import find_run, shipped
 
     known = read_tokens(token, tokens)
-    folders = [str(find_run(one)) for one in runs] if runs else [str(folder) for folder in shipped().values()]
+    folders = [str(find_run(name)) for name in runs] if runs else [str(folder) for folder in shipped().values()]
     if folders:
         typer.echo(f"loading {counted(len(folders), 'model')} …", err=True)
     run(

@@ -1,4 +1,4 @@
-"""Text in and out: UTF-8, split on newline only, one line out for each line in; and files of text, in shards."""
+"""Input and output of text: UTF-8, split on newline only, one output line for each input line; and work in shards."""
 
 import json
 import math
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CHUNK = 512  # lines in a batch
 FEW = 5  # unknown words that are printed
 STDIN = "standard input"
-_FILE = re.compile(r"[/\\]|\.[a-z]\w{0,7}$")  # in a path, or the ending of a file
+_FILE = re.compile(r"[/\\]|\.[a-z]\w{0,7}$")  # a path separator, or a file extension
 
 
 def lines_of(file: Path | None) -> list[str]:
@@ -39,23 +39,23 @@ def lines_of(file: Path | None) -> list[str]:
 def batches(file: Path | None, reading: Reading = READING) -> Iterator[list[str]]:
     """The lines of a file, or of standard input as they arrive, at most `CHUNK` at a time.
 
-    Standard input never waits for a full batch, so that a person or a program gets an answer to each line.
+    Standard input never waits for a full batch, so that every line is answered at once.
     """
     if file is not None:
         lines = read_lines(file, reading)
-        while some := list(islice(lines, CHUNK)):
-            yield some
+        while batch := list(islice(lines, CHUNK)):
+            yield batch
         return
     number = 0
     for arrived in split_lines(_arriving, STDIN, reading):
         lines = (decode_line(line, STDIN, place, reading) for place, line in enumerate(arrived, number + 1))
-        while some := list(islice(lines, CHUNK)):
-            yield some
+        while batch := list(islice(lines, CHUNK)):
+            yield batch
         number += len(arrived)
 
 
 def _arriving() -> bytes:
-    """What standard input holds now; a prompt on a terminal."""
+    """The bytes available on standard input; on a terminal, prints a prompt first."""
     if sys.stdin.isatty():
         typer.echo("> ", nl=False, err=True)
     return sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
@@ -66,21 +66,21 @@ def load(
 ) -> Any:
     """`regard.load`, with a note on standard error for each run that has not finished training.
 
-    A model that ships has the name by which a person calls it, not that of its folder.
+    An included model is called by its name, such as en-fr, not by its folder.
     """
     from regard.training.known import find_run, shipped_name
 
     loaded = regard.load(run, device, task, engine)
     runs = [run] if isinstance(run, str | Path) else run
-    for one in runs:
-        note_unfinished(one)
+    for folder in runs:
+        note_unfinished(folder)
     if len(runs) == 1:
         loaded.name = shipped_name(find_run(runs[0])) or loaded.name
     return loaded
 
 
 def note_unfinished(run: str | Path) -> None:
-    """A note on standard error where a run has not finished training."""
+    """Print a note on standard error if a run has not finished training."""
     from regard.training.known import find_run
     from regard.training.runs import unfinished_at
 
@@ -91,8 +91,8 @@ def note_unfinished(run: str | Path) -> None:
 
 
 def note_unknown(count: int, where: str, words: Sequence[str], kind: str) -> None:
-    """A note on standard error about `count` unknown words, or characters for a vocabulary of another kind; the first
-    few of `words` are printed."""
+    """Print a note on standard error about `count` unknown words, or characters unless the vocabulary is of words, with
+    the first few of `words`."""
     if count:
         noun = "word" if kind == "word" else "character"
         are = f"{noun} of the {where} is" if count == 1 else f"{noun}s of the {where} are"
@@ -103,7 +103,7 @@ def note_unknown(count: int, where: str, words: Sequence[str], kind: str) -> Non
 def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     """The sentences of a test set and their translations: from two files, a TSV file or a translation memory.
 
-    A test set that is plainly not in the direction of the run is a note on standard error.
+    If the test set is clearly in another direction than the run, a note is printed on standard error.
     """
     from regard.api.exporting import about_run
     from regard.api.loading import read_experiment
@@ -132,7 +132,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
 
 
 def _note_language(sources: list[str], own: str) -> list[str]:
-    """A note where the first sentences are plainly in another language than the one that the model reads."""
+    """A note if the first sentences are clearly in another language than the model's source language."""
     from regard.api.passages import other_language
 
     found = other_language("\n".join(sources[:CHUNK]), own)
@@ -146,13 +146,13 @@ def is_setting(argument: str) -> bool:
 
 
 def is_text(argument: str) -> bool:
-    """Whether an argument is a text: there is no file of this name, and it has a space or is no path or file name."""
+    """Whether an argument is a text: it is not an existing file, and it has a space or does not look like a path."""
     named = _FILE.search(argument) and not re.search(r"\s", argument)
     return not named and not os.path.exists(argument)  # Path.exists raises for a long text
 
 
 def check_text_file(file: Path | None, command: str) -> None:
-    """Refuse a text in the place of a file."""
+    """Refuse a text in place of a file."""
     if file is not None and is_text(str(file)) and not file.is_dir():
         text = brief(file)
         raise DataError(
@@ -161,20 +161,20 @@ def check_text_file(file: Path | None, command: str) -> None:
 
 
 def check_settings(arguments: Iterable[str]) -> None:
-    """Refuse an argument that is no setting."""
-    for stray in (one for one in arguments if not is_setting(one)):
+    """Refuse an argument that is not a setting."""
+    for stray in (argument for argument in arguments if not is_setting(argument)):
         hint = " Files are given by options, such as --source and --target." if os.path.exists(stray) else ""
         hint = " Write it without spaces." if stray == "=" else hint
         raise ConfigError(f"Settings on the command line are section.key=value; got {stray!r}.{hint}")
 
 
 def sections_of(settings: Iterable[str], *also: str) -> dict[str, dict[str, Any]]:
-    """Settings `section.key=value` by section and key: those of decoding and of the sections `also`."""
+    """Settings `section.key=value` as tables, of the section decode and of those in `also`."""
     known = ("decode", *also)
     tables = override({}, *settings)
     for section in tables.keys() - set(known):
         first = next(iter(tables[section]))
-        takes = " or ".join(f"{one}.key=value" for one in known)
+        takes = " or ".join(f"{name}.key=value" for name in known)
         raise ConfigError(f"Settings here are {takes}; leave {section}.{first} out.")
     return {section: dict(tables.get(section, {})) for section in known}
 
@@ -193,25 +193,25 @@ def check_out(path: Path | None, *inputs: str | Path | None) -> None:
 
 
 def put(line: str) -> None:
-    """Write one line to standard output as UTF-8, whatever the locale."""
+    """Write one line to standard output as UTF-8, independent of the locale."""
     sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
 
 
 def fitted(table: Sequence[str], instead: Iterable[str]) -> str:
-    """The lines of a table; for a terminal that is too narrow for them `instead`, each item wrapped and indented.
+    """The lines of a table; if the terminal is too narrow for it, the items of `instead`, wrapped and indented.
 
-    Standard output that is no terminal gets the table, unless COLUMNS is set.
+    If standard output is not a terminal, it is the table unless COLUMNS is set.
     """
     from regard.look.text import columns, wrap
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else math.inf
     if max(map(columns, table), default=0) <= width:
         return "\n".join(table)
-    return "\n".join(wrap(one, int(width) - 4).replace("\n", "\n    ") for one in instead)
+    return "\n".join(wrap(item, int(width) - 4).replace("\n", "\n    ") for item in instead)
 
 
 def put_json(found: Any) -> None:
-    """Write one JSON document on one line. A number that is not finite becomes null, since JSON has no name for it."""
+    """Write one JSON document on one line. Numbers that are not finite become null, since JSON cannot express them."""
     put(json.dumps(_finite(found), ensure_ascii=False, allow_nan=False))
 
 
@@ -223,7 +223,7 @@ def put_result(text: object, found: Any, as_json: bool) -> None:
 
 
 def put_note(line: str, as_json: bool) -> None:
-    """Write a line that is not a result: to standard output, or to standard error where that is for JSON only."""
+    """Write a line that is not a result: to standard output, or to standard error if the result is JSON."""
     if as_json:
         typer.echo(line, err=True)
     else:
@@ -239,7 +239,7 @@ def _finite(found: Any) -> Any:
 
 
 def pair_files(pairs: Pairs, out: Path | None) -> tuple[list[Path], Path]:
-    """The files of pairs for work on shards, and the folder of the results."""
+    """The files of pairs and the folder of the results, for work in shards."""
     files = [pairs.source, pairs.target] if pairs.tsv is None else [pairs.tsv]
     if pairs.tmx or out is None or not all(files) or (pairs.tsv and (pairs.source or pairs.target)):
         raise ConfigError("--on takes --source and --target, or --tsv, and a folder for the results, --out DIR.")
@@ -247,8 +247,7 @@ def pair_files(pairs: Pairs, out: Path | None) -> tuple[list[Path], Path]:
 
 
 def watch(doing: str, out: Path, work: Callable[..., "CorpusResult"]) -> "CorpusResult":
-    """Show the progress of work on shards, which takes `progress`, and say what became of it; shards that were set
-    aside are an error."""
+    """Run work in shards with a progress bar, and print what was written; shards that failed are an error."""
     try:
         with bar(doing) as progress:
             found = work(progress=progress)

@@ -14,7 +14,7 @@ from regard.cli.text import check_settings, is_setting
 from regard.cli.usage import Command
 from regard.errors import ConfigError
 
-NEXT = {  # task -> what to do with a run of it
+NEXT = {  # task -> commands to try with a run
     "translate": 'regard translate RUN "..."   or: regard look RUN "..."',
     "caption": "regard caption RUN picture.png --out look.html",
     "classify": 'regard classify RUN "..."   or: regard look RUN "..."',
@@ -53,8 +53,8 @@ class CorpusFiles:
 class Ranks:
     """Where training runs, if not in this process."""
 
-    on: Annotated[str | None, Option(help="ray: over a cluster whose nodes share --out and the corpus.")] = None
-    workers: Annotated[int | None, Option(help="With --on ray: ranks, each with a GPU or a core.")] = None
+    on: Annotated[str | None, Option(help="ray: a cluster whose nodes share --out and the corpus.")] = None
+    workers: Annotated[int | None, Option(help="With --on ray: number of ranks, each with a GPU or a core.")] = None
     address: Annotated[str | None, Option(help="With --on ray: the cluster (default: this machine).")] = None
 
 
@@ -67,7 +67,9 @@ def train(
     model: Annotated[str | None, Option(help="Model; see `regard models`.")] = None,
     preset: Annotated[str | None, Option(help="Size: tiny, small, paper, ...")] = None,
     out: Annotated[Path | None, Option(help="Run folder.")] = None,
-    minutes: Annotated[float | None, Option(help="Time limit; chooses what you do not give.")] = None,
+    minutes: Annotated[
+        float | None, Option(help="Time limit; settings that you do not pass are chosen to fit.")
+    ] = None,
     start_from: Annotated[str | None, Option(help="Run or model (such as en-fr) whose weights to start from.")] = None,
     ranks: Ranks,
 ) -> None:
@@ -87,8 +89,8 @@ def train(
 
     On several GPUs or machines: torchrun --nproc-per-node N -m regard train ... or --on ray --workers N
     """
-    # Before torch is loaded: threads that wait by spinning take the cores that the others need, and beside other work
-    # an update takes ten times as long.
+    # Before torch is loaded: threads that spin while they wait take cores from other threads, and on a busy machine an
+    # update takes ten times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Torch for Arm returns memory to the system within an update; getting it again takes a twentieth of the time.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
@@ -125,7 +127,7 @@ def train(
 
 
 def age() -> float:
-    """Seconds since this process began, where the system says so: its start counts as training time."""
+    """Seconds since this process started, on Linux: starting up counts as training time. Elsewhere 0."""
     try:
         began = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
         return time.clock_gettime(time.CLOCK_BOOTTIME) - int(began) / os.sysconf("SC_CLK_TCK")

@@ -39,7 +39,7 @@ class Search:
     nbest: Annotated[
         int | None,
         Option(
-            help="Candidates per line (default: 1), tab-separated with their scores: different texts, at most --beam."
+            help="Candidates per line (default: 1), tab-separated with their scores: distinct texts, at most --beam."
         ),
     ] = None
     temperature: Annotated[float | None, Option(help="Above 0: sample instead of searching.")] = None
@@ -52,13 +52,15 @@ class Terms:
     """Words whose translation is known."""
 
     terms: Annotated[Path | None, Option(help="Source words, tab, the words that they must become.")] = None
-    lexicon: Annotated[Path | None, Option(help="The same form: what replaces a copied unknown word.")] = None
+    lexicon: Annotated[Path | None, Option(help="File of the same format: replacements of copied unknown words.")] = (
+        None
+    )
     unknown: Annotated[
         str | None, Option(help="Unknown words of the translation: copy from the source (default), or keep.")
     ] = None
 
     def check(self, runs: Sequence[str | Path]) -> None:
-        """Refuse to copy unknown words by the attention of models that have none, or not one."""
+        """Refuse to copy unknown words with a model without attention, or with an ensemble."""
         from regard.api.aligning import check_attends
 
         if self.unknown != "copy" and self.lexicon is None:
@@ -83,7 +85,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Tables:
-    """What is read from and written into tables, in shards."""
+    """Options of translation in shards."""
 
     column: Annotated[
         str, Option(callback=with_on, help="With --on: number (TSV) or name (JSONL, Parquet) of a column.")
@@ -115,20 +117,21 @@ def translate(
 ) -> None:
     """Translate a file, a sentence, or standard input: line n of the output is line n of the input.
 
-    With --out the ending of the file says its format: only the text is translated, everything else stays byte for byte,
-    and inline tags and placeholders are placed by attention. Translated units of PO and XLIFF files stay.
+    With --out, the extension of the file is its format: only the text is translated, everything else is kept byte for
+    byte, and inline tags and placeholders are placed by attention. Units of PO and XLIFF files that have a translation
+    are kept.
 
-    With --on any number of files or patterns ('in/*.txt.gz') is translated into the folder --out, every line exactly
-    once: after a crash the same command makes what is missing.
+    With --on, files and patterns ('in/*.txt.gz') are translated into the folder --out, every line exactly once; after a
+    crash, repeat the command to do the rest.
 
-    An argument that names no file and does not look like one (a path, or a name with an ending) is translated as a
-    text. Every line is translated sentence by sentence; what is not right with a translation is a note on standard
-    error. A line longer than --max-tokens gives an empty line, and exit code 2 at the end.
+    An argument that is not an existing file and does not look like a file name is translated as a text. Every line is
+    translated sentence by sentence; problems are reported on standard error. A line longer than --max-tokens gives an
+    empty line, and the exit code is 2.
     """
     from regard.config import read
 
     settings = sections_of(filter(is_setting, arguments), *(() if shards.on else ("data",)))
-    names = [one for one in arguments if not is_setting(one)]
+    names = [argument for argument in arguments if not is_setting(argument)]
     searching = {"beam": search.beam, "nbest": search.nbest, "temperature": search.temperature}
     options = {"nbest": 1, **add_options(settings["decode"], **searching)}
     runs: list[str | Path] = [*names[:1], *(search.with_run or [])]
@@ -169,21 +172,21 @@ def translate(
 def print_lines(
     translator: "regard.Translator", lines: Iterable[list[str]], options: dict[str, Any], notes: "Notes", as_json: bool
 ) -> None:
-    """Translate lines as they come: a line for each, and notes on standard error."""
+    """Translate lines as they arrive: one output line for each, and notes on standard error."""
     done = 0
     with bar("translating", printing=True) as progress:
-        for some in lines:
-            found = translator.translate(some, **options, progress=lambda n, _, done=done: progress(done + n, None))
-            for line, one in zip(some, found, strict=True):
+        for batch in lines:
+            found = translator.translate(batch, **options, progress=lambda n, _, done=done: progress(done + n, None))
+            for line, translation in zip(batch, found, strict=True):
                 done += 1
-                notes.add(done, line, one)
+                notes.add(done, line, translation)
                 if as_json:
-                    marks = {"unknown": one.unknown, "flags": one.flags, "unplaced": one.unplaced}
-                    put_json({"source": line, "translation": one.text, **details(one), **marks})
+                    marks = {name: getattr(translation, name) for name in ("unknown", "flags", "unplaced")}
+                    put_json({"source": line, "translation": translation.text, **details(translation), **marks})
                 elif options["nbest"] == 1:
-                    put(one.text)
+                    put(translation.text)
                 else:
-                    put("\t".join(f"{each.score:.4f}\t{each.text}" for each in one.nbest))
+                    put("\t".join(f"{candidate.score:.4f}\t{candidate.text}" for candidate in translation.nbest))
             sys.stdout.flush()
     notes.conclude(done)
 
@@ -203,7 +206,7 @@ def check_no_markup(file: Path, run: str, more: str = "") -> None:
 def write_corpus(
     runs: Sequence[str | Path], inputs: list[str], out: Path | None, words: Terms, options: dict[str, Any]
 ) -> None:
-    """Translate files of any size into a folder, and say what became of them."""
+    """Translate files of any size into a folder."""
     from regard.api.corpus import translate_corpus
 
     if runs:
@@ -219,7 +222,7 @@ def write_corpus(
 
 
 def write_translated(translator: "regard.Translator", file: Path, out: Path, options: dict[str, Any]) -> None:
-    """Translate a file into another one, and say what is not right with it."""
+    """Translate a file into another one, and report problems."""
     from regard.api.files import translate_file
     from regard.api.passages import NOTES
 
@@ -238,7 +241,7 @@ def write_translated(translator: "regard.Translator", file: Path, out: Path, opt
 
 
 class Notes:
-    """Says on standard error what is not right with the translations of lines, at once or at the end."""
+    """Reports problems with the translations of lines on standard error, at once or at the end."""
 
     AT_ONCE = ("language", "cut", "number", "loop", "copy", "empty")
 
@@ -249,30 +252,30 @@ class Notes:
         self.lowered = False
         self.first: dict[str, int] = {}  # an unknown word -> its first line; one more than is printed
 
-    def add(self, number: int, line: str, one: Any) -> None:
-        """Take in the translation of line `number`."""
+    def add(self, number: int, line: str, found: Any) -> None:
+        """Report the problems of the translation of line `number`, and count those that are reported at the end."""
         from regard.api.passages import NOTES
 
-        said = [NOTES[flag] for flag in one.flags if flag in self.AT_ONCE]
-        said += [f"the term {term} could not be placed" for term in one.unplaced]
-        if one.finished == "too long":
+        notes = [NOTES[flag] for flag in found.flags if flag in self.AT_ONCE]
+        notes += [f"the term {term} could not be placed" for term in found.unplaced]
+        if found.finished == "too long":
             self.too_long += 1
             length = self.translator.too_long(line, self.max_tokens)
-            said = [f"not translated; {length} exceed the limit of {counted(self.max_tokens, 'token')}"]
-        elif one.finished not in ("end", "empty"):
-            said.insert(0, f"the translation did not end by itself ({one.finished})")
-        for note in said:
+            notes = [f"not translated; {length} exceed the limit of {counted(self.max_tokens, 'token')}"]
+        elif found.finished not in ("end", "empty"):
+            notes.insert(0, f"the translation did not end by itself ({found.finished})")
+        for note in notes:
             typer.echo(f"line {number}: {note}", err=True)
-        self.fewer += len(one.nbest) < self.nbest and one.finished not in ("empty", "too long")
+        self.fewer += len(found.nbest) < self.nbest and found.finished not in ("empty", "too long")
         self.replaced += self.replaces and REPLACED in line
-        self.lowered = self.lowered or "lower-cased" in one.flags
-        self.unknown += len(one.unknown)
-        for word in one.unknown:
+        self.lowered = self.lowered or "lower-cased" in found.flags
+        self.unknown += len(found.unknown)
+        for word in found.unknown:
             if word not in self.first and len(self.first) <= FEW:
                 self.first[word] = number
 
     def conclude(self, lines: int) -> None:
-        """Say what concerns all lines; refuse where some were too long."""
+        """Report what concerns all lines; raise an error if some were too long."""
         from regard.api.passages import NOTES
         from regard.look.text import label
 
@@ -295,5 +298,5 @@ class Notes:
 def details(found: Any) -> dict[str, Any]:
     """The log-probabilities of a translation or a caption, for JSON."""
     names = ("score", "logprob", "finished", "tokens", "token_logprobs")
-    nbest = [{"text": one.text, "score": one.score} for one in found.nbest]
+    nbest = [{"text": candidate.text, "score": candidate.score} for candidate in found.nbest]
     return {**{name: getattr(found, name) for name in names}, "nbest": nbest}

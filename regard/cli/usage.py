@@ -1,4 +1,4 @@
-"""The parser of the command line: what it refuses is one sentence about what was expected, what came, what to do."""
+"""The parser of the command line. Its errors are one sentence: what was expected, what was given, what to do."""
 
 import difflib
 import itertools
@@ -20,11 +20,11 @@ _SETTING = re.compile(r"(train|data|decode|model)\.\w+=\S*")
 
 
 class NoReaderError(Exception):
-    """The reader of standard output has exited; of a BrokenPipeError typer would make exit code 1."""
+    """The reader of standard output has exited. A BrokenPipeError would become exit code 1 in typer."""
 
 
 class Group(TyperGroup):
-    """All commands; one that does not exist, and an option before it, are refused in one sentence."""
+    """All commands. An unknown command, or a command's option before it, is refused in one sentence."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments into the context."""
@@ -42,10 +42,10 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments into the context."""
-        for one in _before_texts(args):
-            if _SETTING.fullmatch(one) and not _settings_of(ctx) and not os.path.exists(one):
-                raise ConfigError(f"`{_name(ctx)}` has no use for the setting {brief(one)!r}; leave it out.")
-            _check_section(one, ctx)
+        for argument in _before_texts(args):
+            if _SETTING.fullmatch(argument) and not _settings_of(ctx) and not os.path.exists(argument):
+                raise ConfigError(f"`{_name(ctx)}` has no use for the setting {brief(argument)!r}; leave it out.")
+            _check_section(argument, ctx)
         with in_one_sentence(ctx, args):
             return super().parse_args(ctx, args)
 
@@ -61,13 +61,13 @@ class Command(TyperCommand):
 
 @contextmanager
 def in_one_sentence(context: Any, arguments: list[str]) -> Iterator[None]:
-    """Refuse what the parser does not accept, and an option that it would take for a text."""
-    given, options = list(arguments), _options_of(context)  # the parser takes from its own list
-    for one in _before_texts(given):
-        dashed = _LONG_DASH.fullmatch(one)
+    """Turn errors of the parser into one sentence, and refuse an option that it would read as a text."""
+    given, options = list(arguments), _options_of(context)  # the parser removes items from its list
+    for argument in _before_texts(given):
+        dashed = _LONG_DASH.fullmatch(argument)
         if dashed and dashed[1] in options:
             raise ConfigError(
-                f"{brief(one)!r} begins with a long dash, as some editors write it; type two hyphens: "
+                f"{brief(argument)!r} begins with a long dash, as some editors write it; type two hyphens: "
                 f"{options[dashed[1]]}."
             )
     try:
@@ -79,7 +79,7 @@ def in_one_sentence(context: Any, arguments: list[str]) -> Iterator[None]:
 
 
 def _refusal(error: Any, context: Any, given: list[str]) -> str:
-    """What the parser refuses: an unknown option, a wrong value, a missing argument, or one too many."""
+    """The sentence for an error of the parser: an unknown option, a wrong value, a missing or an extra argument."""
     param = getattr(error, "param", None)
     if param is not None and type(error) is BadParameter:
         return _wrong_value(param.opts, error.message, given)
@@ -96,47 +96,48 @@ def _refusal(error: Any, context: Any, given: list[str]) -> str:
 
 
 def _joined(given: list[str]) -> str:
-    """A hint where the name of a model that ships was written as two words."""
+    """A hint if the name of an included model was written as two words."""
     from regard.training.known import FOLDERS
 
-    names = (f"{one}/{two}" for one, two in itertools.pairwise(given))
+    names = (f"{first}/{second}" for first, second in itertools.pairwise(given))
     return next((f"Did you mean {name}?" for name in names if name in FOLDERS), "")
 
 
 def _name(context: Any) -> str:
-    """The command as a person types it."""
+    """The command as it is typed."""
     return str(context.command_path).replace("python -m regard", "regard")
 
 
 def _options_of(context: Any) -> dict[str, str]:
     """The options of a command by their names without dashes."""
-    named = (one for param in context.command.params for one in (*param.opts, *param.secondary_opts))
-    return {one.lstrip("-"): one for one in named if one.startswith("-")}
+    names = (name for param in context.command.params for name in (*param.opts, *param.secondary_opts))
+    return {name.lstrip("-"): name for name in names if name.startswith("-")}
 
 
 def _has_option(command: Any, name: str) -> bool:
-    return any(name in one.opts for one in command.params)
+    return any(name in param.opts for param in command.params)
 
 
 def _settings_of(context: Any) -> str:
-    """The settings that a command takes, as its arguments say them: "[decode.key=value ...]"."""
-    return " ".join(str(one.metavar) for one in context.command.params if "key=value" in str(one.metavar))
+    """The settings that a command takes, from the metavar of its arguments: "[decode.key=value ...]"."""
+    return " ".join(str(param.metavar) for param in context.command.params if "key=value" in str(param.metavar))
 
 
 def _before_texts(arguments: Iterable[str]) -> Iterator[str]:
-    """The arguments before --; what comes after is no option."""
-    return itertools.takewhile(lambda one: one != "--", arguments)
+    """The arguments before --; those after it are never options."""
+    return itertools.takewhile(lambda argument: argument != "--", arguments)
 
 
 def _no_option(name: str, context: Any) -> str:
-    """A command has no such option, but perhaps one with almost this name or for such files, or a setting."""
+    """The sentence for an unknown option, with a hint: a similar option, one for such files, or a setting."""
     options, bare = _options_of(context), name.lstrip("-")
     close = difflib.get_close_matches(bare, options, n=1)
     hint = f" Did you mean {options[close[0]]}?" if close else _as_setting(bare, _settings_of(context))
     written = [param.opts[0] for param in context.command.params if f".{bare} " in str(getattr(param, "help", ""))]
     if written:  # as --json, where --out look.json does it
         hint = f" Write it with {written[0]}, as in {written[0]} {context.info_name}.{bare}."
-    owners = [one for one, command in getattr(context.command, "commands", {}).items() if _has_option(command, name)]
+    commands = getattr(context.command, "commands", {}).items()
+    owners = [owner for owner, command in commands if _has_option(command, name)]
     if owners:
         hint = f" It is an option of {', '.join(owners)}; write it after the command."
     if not name.startswith("--"):
@@ -145,7 +146,7 @@ def _no_option(name: str, context: Any) -> str:
 
 
 def _check_section(argument: str, context: Any) -> None:
-    """Refuse a setting without its section, as beam=3."""
+    """Refuse a setting without its section, such as beam=3."""
     bare = re.fullmatch(r"(\w+)=(\S+)", argument)
     section = _section_of(bare[1], _settings_of(context)) if bare and not os.path.exists(argument) else ""
     if bare and section:
@@ -156,27 +157,29 @@ def _check_section(argument: str, context: Any) -> None:
 
 
 def _as_setting(option: str, takes: str) -> str:
-    """A hint where an option that does not exist is a setting that the command takes."""
+    """A hint if an unknown option is a setting that the command takes."""
     name = option.partition("=")[0].replace("-", "_").rpartition(".")[2]
     section = _section_of(name, takes)
     return f" It is a setting: {section}.{name}=VALUE." if section else ""
 
 
 def _section_of(name: str, takes: str) -> str:
-    """The section of a setting that the command takes; else no text."""
+    """The section of a setting that the command takes; empty if it takes none of this name."""
     from regard.data.settings import DataConfig
     from regard.decode.settings import DecodeConfig
     from regard.training.settings import TrainConfig
 
     for section, settings in (("train", TrainConfig), ("data", DataConfig), ("decode", DecodeConfig)):
-        if re.search(rf"\b(section|{section})\.key=value", takes) and name in (one.name for one in fields(settings)):
+        if re.search(rf"\b(section|{section})\.key=value", takes) and name in (
+            field.name for field in fields(settings)
+        ):
             return section
     return ""
 
 
 def _by_options(sentence: str, context: Any) -> str:
-    """A sentence about settings or parameters that came by options: with the names of the options, as in --beam."""
-    options = {one.name: one.opts[0] for one in context.command.params if one.param_type_name == "option"}
+    """An error sentence in which settings and parameters that were passed as options have the option's name: --beam."""
+    options = {param.name: param.opts[0] for param in context.command.params if param.param_type_name == "option"}
     name, verb, rest = sentence.partition(" must be ")
     if verb and name in options:
         return options[name] + verb + rest
@@ -186,7 +189,7 @@ def _by_options(sentence: str, context: Any) -> str:
     setting = re.compile(r"(?<![\w./-])(?:data|decode|train)\.(\w+)")  # and no part of a path
     named = [name for name in setting.findall(sentence) if name in options]
     if any(options[name] in sentence for name in named) or not any(is_given(context, name) for name in named):
-        return sentence  # also where both were given, which it says
+        return sentence  # also if both were given, since the sentence names both
     return setting.sub(lambda found: options.get(found[1], found[0]), sentence)
 
 
@@ -197,8 +200,8 @@ def is_given(context: Any, name: str) -> bool:
 
 
 def _wrong_value(options: list[str], message: str, given: list[str]) -> str:
-    """What was expected of an option, and what came; the parser's `message` says the first alone."""
-    parts = [part for one in given for part in one.split("=", 1)]
+    """What an option expects, and what was given; the parser's `message` has only the first."""
+    parts = [part for argument in given for part in argument.split("=", 1)]
     value = [after for name, after in itertools.pairwise(parts) if name in options][-1:]  # the last one counts
     kinds = {"integer": "a whole number", "number": "a number", "float": "a number"}
     kind = next((words for kind, words in kinds.items() if f"valid {kind}" in message), None)

@@ -43,8 +43,8 @@ def share_cores(workers: int | None, gpus: int, per_gpu: int = 1) -> tuple[int, 
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs of this machine that CUDA may use, by the names that CUDA_VISIBLE_DEVICES has for them."""
-    import torch  # takes seconds, which neither a driver without GPUs nor the start of a worker should take
+    """The GPUs of this machine that CUDA may use, as CUDA_VISIBLE_DEVICES names them."""
+    import torch  # takes seconds, so it is imported only where it is needed
 
     names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     count = torch.cuda.device_count()
@@ -52,7 +52,7 @@ def visible_gpus() -> list[str]:
 
 
 def gpus_for(*devices: str) -> list[str]:
-    """The GPUs that workers on these devices take in turn; none where one is named, as in cuda:1: all must see it."""
+    """The GPUs that workers on these devices take in turn; none if a device has a number (cuda:1): all must see it."""
     return [] if any(":" in device for device in devices) else visible_gpus()
 
 
@@ -64,20 +64,20 @@ class LocalWorker:
     process: SpawnProcess
     pipe: Connection
     shard: Shard | None = None  # None: it is still loading
-    rows: int = 0  # of its shard that are done
-    last: float = 0.0  # when its last message came, on the clock of `time.monotonic`
-    stuck: bool = False  # whether it was ended because it said nothing
+    rows: int = 0  # rows of its shard that are done
+    last: float = 0.0  # time of its last message, by `time.monotonic`
+    stuck: bool = False  # whether it was killed because it sent no message
 
 
 def run_local(
     start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None = None, until: float = math.inf,
     silent: float = math.inf, gpus: Sequence[str] = (),
 ) -> int:  # fmt: skip
-    """Make what is missing with `workers` processes; returns how many shards were set aside after failing three times.
+    """Process the missing shards with `workers` processes; returns how many were set aside after failing three times.
 
-    Each worker sees one of the `gpus`, in turn, or what this process sees where there are none.
-    At the time `until`, on the clock of `time.monotonic`, the workers are stopped and the rest is left undone. A worker
-    that says nothing of its shard for `silent` seconds hangs: it is ended and replaced, and its shard has failed.
+    Each worker sees one of the `gpus`, in turn; without any, it sees what this process sees. At the time `until`, by
+    `time.monotonic`, the workers are stopped and the rest is left undone. A worker that sends no message about its
+    shard for `silent` seconds counts as stuck: it is killed and replaced, and its shard has failed.
     """
     sharing = math.ceil(workers / len(gpus)) if gpus else 1
     pool = Pool(partial(_begin, start, plan, out, gpus, sharing), out, missing(plan, out), workers, silent)
@@ -91,7 +91,7 @@ def run_local(
             for pipe in wait(list(pool.workers), None if next_time == math.inf else next_time - now):
                 pool.receive(pool.workers[pipe])  # type: ignore[index]
                 if progress:
-                    progress(pool.done + sum(one.rows for one in pool.workers.values()), pool.total)
+                    progress(pool.done + sum(worker.rows for worker in pool.workers.values()), pool.total)
     finally:
         pool.end()
     return pool.failed
@@ -116,42 +116,42 @@ class Pool:
 
     @property
     def working(self) -> int:
-        return sum(one.shard is not None for one in self.workers.values())
+        return sum(worker.shard is not None for worker in self.workers.values())
 
     def fill(self) -> None:
         """Start workers while there are shards for them."""
         while self.waiting and len(self.workers) < min(self.most, len(self.waiting) + self.working):
-            taken = {one.place for one in self.workers.values()}
+            taken = {worker.place for worker in self.workers.values()}
             worker = self.begin(min(set(range(self.most)) - taken))
             self.workers[worker.pipe] = worker
 
     def end_stuck(self, now: float) -> float:
-        """Kill the workers that said nothing for too long; returns when the next of them is due."""
+        """Kill the workers that sent no message for too long; returns when the next check is due."""
         for worker in self.workers.values():
             if worker.shard and now - worker.last >= self.silent and not worker.stuck:
                 worker.stuck = True
                 worker.process.kill()
-        working = (one for one in self.workers.values() if one.shard and not one.stuck)
-        return min((one.last + self.silent for one in working), default=math.inf)
+        working = (worker for worker in self.workers.values() if worker.shard and not worker.stuck)
+        return min((worker.last + self.silent for worker in working), default=math.inf)
 
     def receive(self, worker: LocalWorker) -> None:
-        """Take in what a worker says, or that it died, and give it the next shard."""
+        """Handle a message of a worker, or its death, and give it the next shard."""
         worker.last = time.monotonic()
         try:
-            said, value = worker.pipe.recv()
+            kind, value = worker.pipe.recv()
         except (EOFError, OSError):
             return self._remove_dead(worker)
-        if said == "rows":
+        if kind == "rows":
             worker.rows += value
             return
-        if said == "broken":
+        if kind == "broken":
             raise RunError(value)
-        if said == "failed" and worker.shard:
+        if kind == "failed" and worker.shard:
             self._fail(worker.shard, value)
         elif worker.shard:
             self.done += worker.shard.lines
         worker.shard, worker.rows = self.waiting.pop() if self.waiting else None, 0
-        with suppress(OSError):  # it died since: the end of its pipe is what it says next
+        with suppress(OSError):  # it has died: the next receive finds the end of its pipe
             worker.pipe.send(worker.shard)
         if worker.shard is None:
             del self.workers[worker.pipe]
@@ -177,7 +177,7 @@ class Pool:
             set_aside(self.out, shard, reason)
 
     def end(self) -> None:
-        """Stop all workers: training saves a checkpoint, and other work that is not committed does not exist."""
+        """Stop all workers: training saves a checkpoint, other work that is not committed is lost."""
         for worker in self.workers.values():
             worker.process.terminate()
             worker.pipe.close()
@@ -197,7 +197,7 @@ def _begin(start: Start, plan: Plan, out: Path, gpus: Sequence[str], sharing: in
 
 
 def _serve(pipe: Connection, start: Start, plan: Plan, out: Path, gpu: str | None, sharing: int) -> None:
-    """One worker: loads once, then takes shards until there are no more, or until the driver is gone."""
+    """One worker: loads once, then processes shards until there are no more, or until the driver is gone."""
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before CUDA is used for the first time
         share_gpu(sharing)
@@ -210,24 +210,24 @@ def _serve(pipe: Connection, start: Start, plan: Plan, out: Path, gpu: str | Non
             pipe.send(("broken", str(error)))
             return
         read = ShardReader(plan)
-        said: tuple[str, Any] = ("ready", None)
+        message: tuple[str, Any] = ("ready", None)
         while True:
-            pipe.send(said)
+            pipe.send(message)
             shard = pipe.recv()
             if shard is None:
                 return
             try:
                 write_results(out, shard, work(read(shard), lambda rows: pipe.send(("rows", rows))))
-                said = ("done", None)
+                message = ("done", None)
             except ConnectionError:
                 return
             except Exception as error:  # any failure of one shard is reported and retried, and ends nothing else
                 read = ShardReader(plan)
-                said = ("failed", f"{type(error).__name__}: {error}")
+                message = ("failed", f"{type(error).__name__}: {error}")
 
 
 def share_gpu(workers: int) -> None:
-    """Keep this process to its part of a GPU's memory: torch caches what it frees, and would take what others need."""
+    """Limit this process to its share of a GPU's memory: torch caches what it frees, which other workers need."""
     import torch
 
     if torch.cuda.is_available():
@@ -235,7 +235,7 @@ def share_gpu(workers: int) -> None:
 
 
 def _end_with_driver() -> None:
-    """End this worker when the driver is gone, however long its work would take: the next driver needs the folder."""
+    """End this worker when the driver is gone, even in the middle of its work: the next driver needs the folder."""
     driver = multiprocessing.parent_process()
     if driver is not None:
         driver.join()

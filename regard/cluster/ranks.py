@@ -41,18 +41,18 @@ class Stage(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What every rank is given."""
+    """The arguments of every rank."""
 
     tables: dict[str, Any]
     run: Path
-    folder: str  # where the command was given: the paths of a corpus may be relative to it
+    folder: str  # the working directory of the command: the paths of a corpus may be relative to it
     spent: float | None  # seconds that count as training before the ranks begin
     imported: str  # the packages of --import
     mark: Path  # a file beside the run while the command runs: a rank that does not see it has other storage
 
 
 def starter(on: str | None, workers: int | None, address: str | None) -> Callable[..., str]:
-    """What trains: `regard.training.start.train`, or the same on `workers` ranks of a Ray cluster."""
+    """The training function: `regard.training.start.train`, or the same on `workers` ranks of a Ray cluster."""
     if on is None:
         if workers is not None or address is not None:
             raise ConfigError("--workers and --address are for training on a cluster; add --on ray, or leave them out.")
@@ -111,7 +111,7 @@ class Head:
         self.refusal = self.refusal or error
 
     def poll(self, stop: bool) -> tuple[list[Event | Stage], RegardError | None]:
-        """What there is to report, for the driver; `stop` says whether the ranks shall stop."""
+        """New events for the driver; `stop` is whether the ranks should stop."""
         self.stop = stop
         return [self.events.popleft() for _ in range(len(self.events))], self.refusal
 
@@ -133,7 +133,7 @@ class Reporter:
         return self.stop
 
     def send(self) -> None:
-        """Send what has not been sent, after what was sent before it: the actor's threads know no order."""
+        """Send the waiting events after the earlier ones have arrived: the actor's threads do not keep their order."""
         if self.answer is not None:
             self.ray.wait([self.answer])
         self.answer, self.waiting = self.head.report.remote(self.waiting), []
@@ -218,7 +218,7 @@ def mark_beside(run: Path) -> Iterator[Path]:
 
 
 def follow(ray: Any, head: Any, fit: Any, observe: Observe | None, stages: Stages | None) -> str:
-    """Pass on what the ranks report until they end; returns why. Ctrl-C and SIGTERM stop them, saved."""
+    """Pass on the events of the ranks until they end; returns why. After Ctrl-C and SIGTERM they save and stop."""
     stop, begun, reason = Stop(), False, ""
     done: list[Any] = []
     try:

@@ -1,4 +1,4 @@
-"""Shards on a Ray cluster: Ray Data with a pool of actors, each of which loads once. Scaling and placing are Ray's."""
+"""Shards on a Ray cluster: Ray Data with a pool of actors, each of which loads once. Ray does scaling and placement."""
 
 import os
 import re
@@ -46,7 +46,7 @@ class Actor:
 
 
 def _check_reachable(address: str | None) -> None:
-    """Fail at once where no Ray answers at host:port; Ray itself would try for minutes."""
+    """Fail at once if no Ray cluster answers at host:port; Ray itself would try for minutes."""
     if address in (None, "auto", "local"):
         return
     found = re.fullmatch(r"(?:ray://)?(\[[^\]]+\]|[^:/]+):(\d{1,5})", address or "")
@@ -60,7 +60,7 @@ def _check_reachable(address: str | None) -> None:
 
 
 def need_ray() -> Any:
-    """The module `ray`, or the sentence that says how to get it."""
+    """The module `ray`, or an error that says how to install it."""
     return need("ray", "Ray is not installed; install it, or work without --on ray: pip install 'regard[ray]'.")
 
 
@@ -83,9 +83,9 @@ def run_ray(
     start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None = None, address: str | None = None,
     gpus: float = 0,
 ) -> int:  # fmt: skip
-    """Make what is missing with a pool of `workers` actors; returns how many shards were set aside.
+    """Process the missing shards with a pool of `workers` actors; returns how many were set aside.
 
-    `out` and the inputs must be on storage that all nodes share. `gpus` is the part of a GPU that an actor takes.
+    `out` and the inputs must be on storage that all nodes share. `gpus` is the fraction of a GPU that an actor takes.
     """
     shards, ray = missing(plan, out), connect(address)
     ray.data.DataContext.get_current().enable_progress_bars = False

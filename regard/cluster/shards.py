@@ -7,8 +7,8 @@
     OUT/manifest.json         comes last: the SHA-256 of every output
 
 A shard is a pure function of the plan, and its results appear under their name by one rename. So whatever is killed,
-and however often, the same command again makes what is missing: each line once, in order. Nothing here knows a model or
-an engine.
+and however often, repeating the command does the rest: each line once, in order. Nothing here depends on a model or an
+engine.
 """
 
 import bz2
@@ -40,7 +40,7 @@ from regard.errors import ConfigError, DataError, RunError, check_known, counted
 
 Count = Callable[[int], None]  # called with the number of rows that were just done
 Work = Callable[[Sequence[str], Count], Iterable[dict[str, Any]]]  # the rows of a shard -> one result for each
-# Called once in every worker: loads what the work needs; pickled, since it crosses processes.
+# Called once in every worker: loads what the work needs. Pickled, since it is sent to other processes.
 Start = Callable[[], Work]
 
 PACK: dict[str, Callable[..., Any]] = {
@@ -50,7 +50,7 @@ PACK: dict[str, Callable[..., Any]] = {
     ".zst": open_zst,
 }  # ending -> how such a file is opened
 FORMATS = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet"}
-TRIES = 3  # that a shard has before it is set aside
+TRIES = 3  # attempts at a shard before it is set aside
 AT_ONCE = 10_000  # rows of a Parquet file that are written together
 
 
@@ -88,7 +88,7 @@ class Plan(NamedTuple):
 
     def shards(self) -> list[Shard]:
         """Every shard, in order."""
-        places = [(i, first) for i, one in enumerate(self.inputs) for first in range(0, one.lines, self.size)]
+        places = [(i, first) for i, file in enumerate(self.inputs) for first in range(0, file.lines, self.size)]
         return [
             Shard(number, i, first, min(self.size, self.inputs[i].lines - first))
             for number, (i, first) in enumerate(places)
@@ -96,7 +96,7 @@ class Plan(NamedTuple):
 
 
 def read_rows(path: str, column: str = "", digests: Digests | None = None) -> Iterator[str]:
-    """The rows of a text, TSV, JSONL or Parquet file, packed or not; the ending says which it is."""
+    """The rows of a text, TSV, JSONL or Parquet file, compressed or not; the extension is its format."""
     kind = Path(path.removesuffix(packing(path))).suffix
     if kind == ".parquet":
         yield from _parquet_rows(path, column)
@@ -109,7 +109,7 @@ def read_rows(path: str, column: str = "", digests: Digests | None = None) -> It
                 yield str(json.loads(line)[column])
             except (ValueError, KeyError, TypeError, RecursionError):
                 raise DataError(
-                    f"{path}, line {number} is no JSON object with {column!r}; name another --column."
+                    f"{path}, line {number} is not a JSON object with {column!r}; pass another --column."
                 ) from None
         else:
             cells = line.split("\t")
@@ -141,7 +141,7 @@ def read_beside(paths: Sequence[str], column: str = "") -> Iterator[str]:
 
 
 def packing(path: str) -> str:
-    """The ending of a packed file, or nothing."""
+    """The extension of a compressed file, or an empty text."""
     return next((ending for ending in PACK if path.endswith(ending)), "")
 
 
@@ -150,12 +150,12 @@ def make_plan(paths: Sequence[str | tuple[str, ...]], out: Path, size: int, colu
 
     An input is a file, or several that are read side by side: a row is then their lines, separated by tabs.
     """
-    groups = [(one,) if isinstance(one, str) else one for one in paths]
+    groups = [(files,) if isinstance(files, str) else files for files in paths]
     if size < 1:
         raise ConfigError(f"A shard has at least one line; got --shard {size}.")
     kept = _read_plan(out)
     if kept is None:
-        if out.is_dir() and any(not one.name.startswith(".") for one in out.iterdir()):
+        if out.is_dir() and any(not file.name.startswith(".") for file in out.iterdir()):
             raise RunError(f"{out} holds other files; choose another --out.")
         names = [Path(files[0]).name for files in groups]
         if twice := {name for name in names if names.count(name) > 1}:
@@ -171,18 +171,18 @@ def make_plan(paths: Sequence[str | tuple[str, ...]], out: Path, size: int, colu
         raise RunError(
             f"{out} was begun with another run, other settings or another version of regard; choose another --out."
         )
-    if [tuple(one.path for one in group.files) for group in kept.inputs] != groups:
+    if [tuple(file.path for file in group.files) for group in kept.inputs] != groups:
         raise RunError(f"{out} was begun with other input files; choose another --out.")
-    for one in (file for group in kept.inputs for file in group.files):
-        if not _is_same(one):
-            raise RunError(f"{one.path} has changed since {out} was begun; choose another --out.")
+    for file in (file for group in kept.inputs for file in group.files):
+        if not _is_same(file):
+            raise RunError(f"{file.path} has changed since {out} was begun; choose another --out.")
     return kept
 
 
 def _read_plan(out: Path) -> Plan | None:
     try:
         found = unseal((out / "plan.json").read_bytes())
-        return Plan([_input(*one) for one in found["inputs"]], found["size"], found["column"], found["task"])
+        return Plan([_input(*file) for file in found["inputs"]], found["size"], found["column"], found["task"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -190,15 +190,15 @@ def _read_plan(out: Path) -> Plan | None:
 
 
 def _input(path: str, sha256: str, size: int, changed: int, lines: int, beside: Sequence[Any] = ()) -> Input:
-    """An Input as JSON has it."""
-    return Input(path, sha256, size, changed, lines, tuple(_input(*one) for one in beside))
+    """An Input from its JSON."""
+    return Input(path, sha256, size, changed, lines, tuple(_input(*file) for file in beside))
 
 
 def _measure(paths: Sequence[str], column: str) -> Input:
     first, *others = (_measure_one(path, column) for path in paths)
-    for one in others:
-        if one.lines != first.lines:
-            sizes = f"{first.path} has {first.lines} and {one.path} {one.lines}"
+    for other in others:
+        if other.lines != first.lines:
+            sizes = f"{first.path} has {first.lines} and {other.path} {other.lines}"
             raise DataError(f"Files that belong together must have the same number of lines; {sizes}.")
     return first._replace(beside=tuple(others))
 
@@ -209,12 +209,12 @@ def _measure_one(path: str, column: str) -> Input:
     return Input(path, digests.get(path) or digest(path), about.st_size, about.st_mtime_ns, lines)
 
 
-def _is_same(one: Input) -> bool:
-    """Whether a file is what it was; it is read again only where its time differs."""
+def _is_same(file: Input) -> bool:
+    """Whether a file is unchanged; it is read again only if its modification time differs."""
     try:
-        about = os.stat(one.path)
-        same = about.st_size == one.size
-        return same and (about.st_mtime_ns == one.changed or digest(one.path) == one.sha256)
+        about = os.stat(file.path)
+        same = about.st_size == file.size
+        return same and (about.st_mtime_ns == file.changed or digest(file.path) == file.sha256)
     except (OSError, DataError):
         return False
 
@@ -228,7 +228,7 @@ class ShardReader:
 
     def __call__(self, shard: Shard) -> list[str]:
         if shard.input != self.input or shard.first < self.reached:
-            paths = [one.path for one in self.plan.inputs[shard.input].files]
+            paths = [file.path for file in self.plan.inputs[shard.input].files]
             self.rows, self.input, self.reached = read_beside(paths, self.plan.column), shard.input, 0
         rows = list(islice(self.rows, shard.first - self.reached, shard.first - self.reached + shard.lines))
         self.reached = shard.first + shard.lines
@@ -251,7 +251,7 @@ def write_results(out: Path, shard: Shard, results: Iterable[dict[str, Any]]) ->
 
 
 def read_results(out: Path, shard: Shard) -> list[bytes] | None:
-    """The lines of a shard's results, or None where they are not there or not whole."""
+    """The lines of a shard's results, or None if they are missing or incomplete."""
     try:
         *lines, last = results_path(out, shard).read_bytes().splitlines(keepends=True)
     except (OSError, ValueError):
@@ -264,15 +264,15 @@ def _last_line(lines: Sequence[bytes]) -> bytes:
 
 
 def missing(plan: Plan, out: Path) -> list[Shard]:
-    """The shards without results. Those that were set aside get another chance."""
+    """The shards without results. Those that were set aside are tried again."""
     make_folder(out / "shards")
     shutil.rmtree(out / "failed", ignore_errors=True)
     return [shard for shard in plan.shards() if read_results(out, shard) is None]
 
 
 def forget(out: Path) -> None:
-    """Remove a plan by which nothing was made, so that the folder can be begun otherwise."""
-    with suppress(OSError):  # a folder with results is not empty and stays
+    """Remove a plan without results, so that the folder can be used for something else."""
+    with suppress(OSError):  # a folder with results is not empty and is kept
         (out / "shards").rmdir()
         shutil.rmtree(out / "failed", ignore_errors=True)
         (out / "plan.json").unlink()
@@ -285,7 +285,7 @@ def set_aside(out: Path, shard: Shard, reason: str) -> None:
 
 
 def finished(out: Path) -> list[Path] | None:
-    """The outputs of a folder that was finished, or None."""
+    """The outputs of a finished folder, or None."""
     try:
         return [out / name for name in unseal((out / "manifest.json").read_bytes())["outputs"]]
     except FileNotFoundError:
@@ -297,13 +297,13 @@ def finished(out: Path) -> list[Path] | None:
 def join(plan: Plan, out: Path, form: str, text: Callable[[dict[str, Any]], str], ending: str = "") -> list[Path]:
     """Write one output for each input from all shards, then the manifest; the shards are removed after that.
 
-    An output has the name of its input, with the ending of the format where that is another one, or with `ending`.
+    An output has the name of its input, with the extension of the format if that differs, or with `ending`.
     """
     check_known("format", form, FORMATS)
     outputs: dict[str, str] = {}
-    for i, one in enumerate(plan.inputs):
-        packed = packing(one.path)
-        name = Path(one.path).name.removesuffix(packed)
+    for i, file in enumerate(plan.inputs):
+        packed = packing(file.path)
+        name = Path(file.path).name.removesuffix(packed)
         if ending or form != "text" or Path(name).suffix in (".tsv", ".jsonl", ".parquet"):
             name = str(Path(name).with_suffix(ending or FORMATS[form]))
         name += packed if form != "parquet" else ""
@@ -328,7 +328,7 @@ def _conclude(out: Path, outputs: dict[str, str]) -> list[Path]:
 def _whole(out: Path, shard: Shard) -> list[bytes]:
     lines = read_results(out, shard)
     if lines is None:
-        raise RunError(f"{results_path(out, shard)} is missing or damaged; give the same command again.")
+        raise RunError(f"{results_path(out, shard)} is missing or damaged; repeat the command.")
     return lines
 
 
@@ -348,11 +348,11 @@ def _write_parquet(path: Path, lines: Iterator[bytes]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    some = [json.loads(line) for line in islice(lines, AT_ONCE)]
-    schema = pa.Table.from_pylist(some).schema
-    empty, texts = pa.list_(pa.null()), pa.list_(pa.string())  # a list that is empty so far holds text later
+    rows = [json.loads(line) for line in islice(lines, AT_ONCE)]
+    schema = pa.Table.from_pylist(rows).schema
+    empty, texts = pa.list_(pa.null()), pa.list_(pa.string())  # lists that are empty so far hold text later
     schema = pa.schema([field.with_type(texts) if field.type == empty else field for field in schema])
     with pq.ParquetWriter(path, schema) as writer:
-        while some:
-            writer.write_table(pa.Table.from_pylist(some, schema=schema))
-            some = [json.loads(line) for line in islice(lines, AT_ONCE)]
+        while rows:
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+            rows = [json.loads(line) for line in islice(lines, AT_ONCE)]

@@ -68,8 +68,8 @@ def score_alignments(found: Sequence[Iterable[Link]], gold: Sequence[Gold]) -> A
     counts = [0, 0, 0, 0]
     for links, (sure, possible) in zip(found, gold, strict=True):
         chosen = set(links)
-        each = (len(chosen), len(sure), len(chosen & sure), len(chosen & (possible | sure)))
-        counts = [total + count for total, count in zip(counts, each, strict=True)]
+        sizes = (len(chosen), len(sure), len(chosen & sure), len(chosen & (possible | sure)))
+        counts = [total + size for total, size in zip(counts, sizes, strict=True)]
     return AlignmentScore(*counts)
 
 
@@ -132,14 +132,13 @@ def argmax_links(weights: Weights) -> Alignment:
     if not weights.size:
         return frozenset()
     best = weights.argmax(1)  # [T]
-    looks = weights.max(1) > 0  # [T]
-    return frozenset((int(source), target) for target, source in enumerate(best) if looks[target])
+    attends = weights.max(1) > 0  # [T]
+    return frozenset((int(source), target) for target, source in enumerate(best) if attends[target])
 
 
 def mutual_argmax_links(weights: Weights) -> Alignment:
     """The links of `argmax_links` that are also the argmax of their column. weights [T, S]"""
-    backward = frozenset((source, target) for target, source in argmax_links(weights.T))
-    return argmax_links(weights) & backward
+    return argmax_links(weights) & frozenset((source, target) for target, source in argmax_links(weights.T))
 
 
 def threshold_links(weights: Weights, least: float) -> Alignment:

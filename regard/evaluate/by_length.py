@@ -49,11 +49,11 @@ class LengthTable:
 
     def __str__(self) -> str:
         lines = [f"{'words':>8} {'sentences':>9} {self.metric:>7}  95 % interval"]
-        for each in self.bins:
-            if each.score is None:  # no sentence of such a length
+        for part in self.bins:
+            if part.score is None:  # no sentence of such a length
                 continue
-            interval = "" if each.interval is None else "  [{:.2f}, {:.2f}]".format(*each.interval)
-            lines.append(f"{each.label:>8} {each.sentences:>9} {each.score:>7.2f}{interval}")
+            interval = "" if part.interval is None else "  [{:.2f}, {:.2f}]".format(*part.interval)
+            lines.append(f"{part.label:>8} {part.sentences:>9} {part.score:>7.2f}{interval}")
         return "\n".join([*lines, self.signature])
 
 
@@ -105,22 +105,16 @@ def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
 
     path = check_plot(path)
     bins = _shared_bins(tables)
-    shown = [place for place, each in enumerate(bins) if each.sentences]
+    shown = [place for place, part in enumerate(bins) if part.sentences]
     figure = Figure(figsize=(8.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
     for number, (name, table) in enumerate(tables.items()):
-        axes.plot(
-            range(len(shown)),
-            [float(table.bins[place].score or 0) for place in shown],
-            label=name,
-            color=COLOURS[number % len(COLOURS)],
-            marker=MARKERS[number % len(MARKERS)],
-            linestyle=DASHES[number % len(DASHES)],
-        )
+        scores = [float(table.bins[place].score or 0) for place in shown]
+        colour, marker, dashes = (kinds[number % len(kinds)] for kinds in (COLOURS, MARKERS, DASHES))
+        axes.plot(range(len(shown)), scores, label=name, color=colour, marker=marker, linestyle=dashes)
         bands = [interval for place in shown if (interval := table.bins[place].interval)]
         if len(bands) == len(shown):
             low, high = zip(*bands, strict=True)
-            colour = COLOURS[number % len(COLOURS)]
             axes.fill_between(range(len(shown)), low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set_xticks(range(len(shown)), [f"{bins[place].label}\nn={bins[place].sentences}" for place in shown])
     axes.set_xlabel("source length in words, with the number of sentences")

@@ -12,11 +12,11 @@ from regard.evaluate.by_length import COLOURS, check_plot, save_plot
 from regard.evaluate.scores import score
 from regard.evaluate.significance import Comparison, group_bootstrap
 
-ONE_SEED = "A group with one seed is compared by sentences only: its interval and p leave out the luck of training."
+ONE_SEED = "A group with one seed is compared by sentences only: its interval and p leave out the variance of training."
 
 
 class System(NamedTuple):
-    """What one seed of a group wrote, and what it cost."""
+    """The translations of one seed of a group, and its cost."""
 
     written: Sequence[str]
     parameters: int
@@ -49,19 +49,18 @@ class GroupTable:
         width = max(5, *(len(group.name) for group in self.groups))
         lines = [f"{'group':<{width}}  {'BLEU':>6} {'spread':>6} {'best minus this':>24} {'p':>7} {'time':>7} "
                  f"{'parameters':>10}  seeds"]  # fmt: skip
-        for one in self.groups:
-            spread = "-" if one.spread is None else f"{one.spread:.2f}"
-            time = "-" if one.seconds is None else f"{one.seconds:.0f} s"
+        for group in self.groups:
+            spread = "-" if group.spread is None else f"{group.spread:.2f}"
+            time = "-" if group.seconds is None else f"{group.seconds:.0f} s"
             test, p = "-", "-"
-            if one.best_against:
-                found = one.best_against
-                test, p = f"{found.delta:+.2f} [{found.low:+.2f}, {found.high:+.2f}]", f"{found.p:.4f}"
-            seeds = ", ".join(f"{seed}: {bleu:.2f}" for seed, bleu in zip(one.seeds, one.bleu, strict=True))
+            if best := group.best_against:
+                test, p = f"{best.delta:+.2f} [{best.low:+.2f}, {best.high:+.2f}]", f"{best.p:.4f}"
+            seeds = ", ".join(f"{seed}: {bleu:.2f}" for seed, bleu in zip(group.seeds, group.bleu, strict=True))
             lines.append(
-                f"{one.name:<{width}}  {one.mean:>6.2f} {spread:>6} {test:>24} {p:>7} {time:>7} {one.parameters:>10}  "
-                f"{seeds}"
+                f"{group.name:<{width}}  {group.mean:>6.2f} {spread:>6} {test:>24} {p:>7} {time:>7} "
+                f"{group.parameters:>10}  {seeds}"
             )
-        if len(self.groups) > 1 and any(len(one.seeds) == 1 for one in self.groups):
+        if len(self.groups) > 1 and any(len(group.seeds) == 1 for group in self.groups):
             lines.append(ONE_SEED)
         return "\n".join([*lines, f"{counted(self.sentences, 'sentence')}  {self.signature}"])
 
@@ -81,24 +80,24 @@ def compare_groups(
     if not groups or not all(groups.values()):
         raise DataError("A table by group needs at least one group, and each group at least one seed.")
     reports = {
-        name: [score(one.written, references, metrics=["bleu"], **options) for one in seeds.values()]
+        name: [score(system.written, references, metrics=["bleu"], **options) for system in seeds.values()]
         for name, seeds in groups.items()
     }
-    means = {name: statistics.fmean(report["bleu"] for report in some) for name, some in reports.items()}
+    means = {name: statistics.fmean(report["bleu"] for report in seeds) for name, seeds in reports.items()}
     order = sorted(groups, key=lambda name: -means[name])
-    best = [one.written for one in groups[order[0]].values()]
+    best = [system.written for system in groups[order[0]].values()]
     rows = []
     for name in reporting(order, progress, len(order)):
         seeds = groups[name]
         bleu = [report["bleu"] for report in reports[name]]
-        times = [one.seconds for one in seeds.values() if one.seconds is not None]
+        times = [system.seconds for system in seeds.values() if system.seconds is not None]
         test = None
         if name != order[0]:
-            written = [one.written for one in seeds.values()]
+            written = [system.written for system in seeds.values()]
             test = group_bootstrap(best, written, references, **options)
         spread = statistics.stdev(bleu) if len(bleu) > 1 else None
         seconds = statistics.fmean(times) if len(times) == len(seeds) else None
-        parameters = max(one.parameters for one in seeds.values())
+        parameters = max(system.parameters for system in seeds.values())
         rows.append(Group(name, list(seeds), bleu, means[name], spread, seconds, parameters, test))
     return GroupTable(rows, len(references), reports[order[0]][0].scores[0].signature)
 

@@ -136,9 +136,9 @@ def score_captions(written: Sequence[str], references: Sequence[Sequence[str]]) 
     """
     from sacrebleu.metrics.bleu import BLEU
 
-    most = max((len(some) for some in references), default=0)
+    most = max(map(len, references), default=0)
     # sacreBLEU needs the same number of references everywhere; repeating one changes neither counts nor lengths
-    columns = [[some[min(k, len(some) - 1)] for some in references] for k in range(most)]
+    columns = [[texts[min(k, len(texts) - 1)] for texts in references] for k in range(most)]
     check_lines(written, columns)
     metric = BLEU(tokenize="none", smooth_method="none", force=True)  # force: no warning about tokenised text
     result = metric.corpus_score(list(written), columns)

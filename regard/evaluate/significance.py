@@ -35,16 +35,6 @@ class Comparison:
         )
 
 
-def paired_bootstrap(a: Sequence[str], b: Sequence[str], references: Sequence[str], **options: Any) -> Comparison:
-    """BLEU of both systems on `SAMPLES` corpora, resampled from this one with replacement, the same for both.
-
-    The p value is two-sided (Riezler and Maxwell, as in sacreBLEU): (1 + count) / (1 + SAMPLES), where count is the
-    number of samples whose difference is at least as far from the mean difference as the observed one is from zero.
-    Options are those of `group_bootstrap`.
-    """
-    return group_bootstrap([a], [b], references, **options)
-
-
 def statistics(scorer: Any, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[Any]:
     """sacreBLEU's sufficient statistics of each sentence, [N, k]; a corpus score needs only their sum."""
     return np.asarray(scorer._extract_corpus_statistics(list(hypotheses), [list(references)]))
@@ -55,7 +45,7 @@ def bootstrap_interval(scorer: Any, hypotheses: Sequence[str], references: Seque
     counts = statistics(scorer, hypotheses, references)  # [N, k]
     size, generator = len(counts), np.random.default_rng(SEED)
     times = generator.multinomial(size, np.full(size, 1 / size), SAMPLES)  # [SAMPLES, N]
-    scores = [scorer._compute_score_from_stats(each.tolist()).score for each in times @ counts]
+    scores = [scorer._compute_score_from_stats(sums.tolist()).score for sums in times @ counts]
     low, high = np.percentile(scores, [2.5, 97.5]).tolist()
     return low, high
 
@@ -67,11 +57,13 @@ def group_bootstrap(
     progress: Progress | None = None,
     **options: Any,
 ) -> Comparison:
-    """The same test of two groups, each the translations of one system trained with several seeds.
+    """The paired bootstrap of two groups, each the translations of one system trained with one or several seeds.
 
-    The score of a group is the mean over its seeds. A sample draws sentences, the same for all, and seeds within each
-    group, so the interval covers both the choice of sentences and the luck of training. `options` are those of
-    `build_metric`.
+    The score of a group is the mean BLEU over its seeds. Each of `SAMPLES` samples draws sentences with replacement,
+    the same for all, and seeds within each group, so the interval covers both the choice of sentences and the variance
+    of training. The p value is two-sided (Riezler and Maxwell, as in sacreBLEU): (1 + count) / (1 + SAMPLES), where
+    count is the number of samples whose difference is at least as far from the mean difference as the observed one is
+    from zero. `options` are those of `build_metric`.
     """
     if not a or not b:
         raise DataError("A group needs the translations of at least one seed; got none.")
@@ -83,15 +75,15 @@ def group_bootstrap(
     signature = str(scorer.get_signature())
 
     def score_seeds(sums: NDArray[Any]) -> NDArray[Any]:  # [seeds, k] -> [seeds]
-        return np.array([scorer._compute_score_from_stats(each.tolist()).score for each in sums])
+        return np.array([scorer._compute_score_from_stats(seed.tolist()).score for seed in sums])
 
-    score_a, score_b = (float(score_seeds(each.sum(1)).mean()) for each in counts)
+    score_a, score_b = (float(score_seeds(group.sum(1)).mean()) for group in counts)
     generator, size = np.random.default_rng(SEED), len(a[0])
     deltas = np.empty(SAMPLES)
     for number in reporting(range(SAMPLES), progress, SAMPLES):
         times = np.bincount(generator.integers(size, size=size), minlength=size)  # [N]
-        scores = [score_seeds(times @ each) for each in counts]
-        means = [each[generator.integers(len(each), size=len(each))].mean() for each in scores]
+        scores = [score_seeds(times @ group) for group in counts]
+        means = [group[generator.integers(len(group), size=len(group))].mean() for group in scores]
         deltas[number] = means[0] - means[1]
     delta = score_a - score_b
     extreme = np.abs(deltas - deltas.mean()) >= abs(delta)

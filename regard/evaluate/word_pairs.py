@@ -88,8 +88,8 @@ class Known:
 
 
 def expect_links(sources: Sequence[str], targets: Sequence[str], wanted: int) -> list[Floats]:
-    """Learn from all pairs, and give the last `wanted` of them: [target words, source words], the mean probability of
-    each link in the two directions. Zeros where a side is empty."""
+    """Learn from all pairs, and return for the last `wanted` of them [target words, source words], the mean probability
+    of each link in the two directions. Zeros if a side is empty."""
     text = Text(sources, targets)
     known: Known | None = None
     for _ in range(ROUNDS):
@@ -131,8 +131,8 @@ def _shares(counts: Floats, given: Whole, share: Floats) -> Floats:
 
 
 def link_probabilities(text: Text, block: Block, known: Known | None) -> tuple[Floats, Floats, list[Floats]]:
-    """The probability of each link ahead and behind, both [B, T, S], and the jumps that they make; by the diagonal
-    alone where nothing is known yet."""
+    """The probability of each link in both directions, [B, T, S], and the expected jumps; in the first round by the
+    diagonal alone."""
     B, T, S = len(block.places), block.targets.shape[1], block.sources.shape[1]
     if known is None:
         near = np.exp(-STEEPNESS * np.abs(np.arange(S) / S - np.arange(T)[:, None] / T)).astype(np.float32)

@@ -1,9 +1,9 @@
-"""A model into pictures: record its attention, keep it as a trace, draw it, measure it, change it.
+"""Inspect attention: record it, keep it as a trace, draw it, measure it, change it.
 
 record      every attention's scores, weights and context while a block runs
 Trace       one sentence as data; JSON in and out, pictures, pages, terminal
 measure     entropy, coverage, diagonality and more for each head
-change      what if a head were silent, a word hidden, the softmax sharper?
+change      what-ifs: silence a head, mask a word, sharpen the softmax
 flow        how much of a word's influence goes through attention
 reach       how far back a language model attends, and to which words
 """

@@ -13,7 +13,7 @@ from regard.errors import ShapeError
 from regard.look.record import Recorded, Seen, attentions
 from regard.look.tokens import Side
 from regard.look.trace import Trace
-from regard.look.trace_data import HIDING, Array, Attended, Beam, Picture, StepVectors
+from regard.look.trace_data import HIDING, Array, Attended, Picture, StepVectors
 
 _BINS = 32
 _NAMES = {
@@ -36,18 +36,16 @@ def assemble(
     target: Side,
     row: int = 0,
     *,
-    changes: Sequence[Mapping[str, Any]] = (),
-    notes: Sequence[Mapping[str, Any]] = (),
-    beam: Beam | None = None,
-    image: Picture | None = None,
     about: Mapping[str, Any] | None = None,
     weights_alone: bool = False,
+    **parts: Any,
 ) -> Trace:
     """The trace of sentence `row` of a forward pass that was recorded, cut to the tokens of that sentence.
 
-    `source` and `target` hold a token for every position that the model read and wrote, </s> included. What the model
-    says of itself (`looking`: its cross-attentions, query timing and shift) is taken over. With `weights_alone` nothing
-    else is kept, for reading a whole corpus.
+    `source` and `target` hold a token for every position that the model read and wrote, </s> included. The trace has
+    the cross-attentions, query timing and shift of the model's `looking`. `about` describes the model; `parts` are
+    further fields of the trace: beam, changes, image, notes. With `weights_alone`, scores and vectors are left out, for
+    reading a whole corpus.
     """
     modules = attentions(model)
     looking = getattr(model, "looking", None)
@@ -56,19 +54,19 @@ def assemble(
     steps: list[StepVectors] = []
     for name in recorded:
         seen = _row(recorded[name], row)
-        kind = _kind(name, name in cross, seen.weights.shape[-1], source, image)
+        kind = _kind(name, name in cross, seen.weights.shape[-1], source, parts.get("image"))
         sizes = (len(source.tokens), len(target.tokens))
         attended = _attended(name, kind, modules[name], seen, sizes, weights_alone)
         if name in cross and looking is not None:
             attended = replace(attended, query=looking.query, shift=looking.shift if kind == "cross" else 0)
-        layer = _layer(name, sum(each.kind == kind for each in attention.values()))
+        layer = _layer(name, sum(other.kind == kind for other in attention.values()))
         attention[name] = replace(attended, layer=layer)
         if name in cross and not weights_alone:
             steps += _steps(name, seen, len(target.tokens))
     described = {"kind": type(model).__name__.lower(), "layers": len(cross), **(about or {})}
     if looking is not None and looking.key_heads:
         described["key_heads"] = looking.key_heads
-    return Trace(source, target, attention, described, tuple(steps), beam, tuple(changes), image, tuple(notes))
+    return Trace(source, target, attention, described, tuple(steps), **parts)
 
 
 def add_probabilities(
@@ -76,8 +74,7 @@ def add_probabilities(
 ) -> Side:
     """The target with the log-probability of each token and of the `best` alternatives at its place.
 
-    ids [T] are the tokens' numbers, logits [T, V] (longer ones are cut) what the model said, and `name` gives an id its
-    text.
+    ids [T] belong to the tokens, logits [T, V] are the model's (longer ones are cut), `name` gives the text of an id.
     """
     if len(ids) != len(target.tokens) or logits.shape[0] < len(ids):
         raise ShapeError(

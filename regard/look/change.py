@@ -1,4 +1,4 @@
-"""What if? Change the attention of a model while a block runs, and leave the model as it was.
+"""What-ifs: change the attention of a model while a block runs; the model itself is not modified.
 
     with change(model, Silence("decoder.1.cross_attention", head=2), Temperature(0.5)) as changed:
         logits = model(source, lengths, target)
@@ -258,7 +258,7 @@ class _Active:
         return Look(weights @ memory.values, weights, scores)
 
 
-# One hook a module, shared by nested blocks: scores change before weights whatever the order of the blocks.
+# One hook per module, shared by nested blocks: scores change before weights in any order of the blocks.
 _active: "WeakKeyDictionary[Attention, _Active]" = WeakKeyDictionary()
 
 
@@ -277,11 +277,11 @@ def change(model: nn.Module, *changes: Change) -> Iterator[Changed]:
     """
     modules = attentions(model)
     at: dict[Attention, list[Change]] = {}
-    for one in changes:
-        if not isinstance(one, Change):
-            raise ConfigError(f"A change is one of regard.look: Silence, Mask, Temperature, ...; got {one!r}.")
-        for name in find(model, one.where()):
-            at.setdefault(modules[name], []).append(one)
+    for item in changes:
+        if not isinstance(item, Change):
+            raise ConfigError(f"A change is one of regard.look: Silence, Mask, Temperature, ...; got {item!r}.")
+        for name in find(model, item.where()):
+            at.setdefault(modules[name], []).append(item)
     changed = Changed(tuple(changes), at)
     with ExitStack() as stack:
         for module, ours in at.items():
@@ -301,15 +301,15 @@ def _acting(module: Attention, changes: list[Change]) -> Iterator[None]:
     try:
         yield
     finally:
-        for one in changes:
-            active.changes.remove(one)
+        for item in changes:
+            active.changes.remove(item)
         if handle:
             handle.remove()
             del _active[module]
 
 
 def find(model: nn.Module, where: str | None) -> list[str]:
-    """The attention modules that `where` means: a name, the beginning of names, or None for those over the source."""
+    """The attention modules that `where` selects: a name, a prefix of names, or None for those over the source."""
     names = list(attentions(model))
     if where is None:
         looking = getattr(model, "looking", None)
@@ -348,11 +348,11 @@ def importance(model: nn.Module, score: Callable[[], float], progress: Progress 
         with change(model, Silence(name, head)):
             without = score()
         found.append(Importance(name, head, without, whole - without))
-    return sorted(found, key=lambda each: -each.drop)
+    return sorted(found, key=lambda head: -head.drop)
 
 
 def all_heads(model: nn.Module, name: str) -> Sequence[int | None]:
-    """The numbers of the heads of an attention module; [None] where it has no heads."""
+    """The numbers of the heads of an attention module; [None] if it has no heads."""
     count = getattr(model.get_submodule(name.rpartition(".")[0]), "heads", None)
     return range(count) if isinstance(count, int) else [None]
 

@@ -67,15 +67,15 @@ def look_at(
             f"A document model with pooling {model.config.pooling!r} has no attention; "
             f"train one with model.pooling = 'attention'."
         )
-    each = _rows(seen, "words.pool.attention", lengths)  # N lists
+    weights = _rows(seen, "words.pool.attention", lengths)  # N lists
     owner = torch.repeat_interleave(torch.arange(len(counts)), counts.cpu())  # [N]
     written = lengths.cpu() > 0  # [N]
     whole = _rows(seen, "sentences.pool.attention", torch.bincount(owner[written], minlength=len(counts)))  # B lists
-    sentences, found = iter(each), []
+    sentences, documents = iter(weights), []
     for count, document in zip(counts.tolist(), whole, strict=True):
-        read, weights = [next(sentences) for _ in range(count)], iter(document)
-        found.append(DocumentWeights([next(weights) if words_seen else 0.0 for words_seen in read], read))
-    return logits, found
+        read, shares = [next(sentences) for _ in range(count)], iter(document)
+        documents.append(DocumentWeights([next(shares) if words_seen else 0.0 for words_seen in read], read))
+    return logits, documents
 
 
 def _rows(seen: Recorded, name: str, lengths: Tensor) -> list[list[float]]:
@@ -197,8 +197,8 @@ class DocumentTrace:
         return Page(envelope(name, style, body))
 
     def to_terminal(self, **options: Any) -> str:
-        """The document as lines of about `width` columns: the sentence's weight in hundredths, then its words; and what
-        these mean.
+        """The document as lines of about `width` columns: the sentence's weight in hundredths, then its words; and a
+        legend.
 
         Without colours a word of at least a quarter of the largest shade is written as *word*, from a half as
         **word**. The other option is `palette`.
@@ -225,7 +225,7 @@ class DocumentTrace:
         return sorted(self.probabilities.items(), key=lambda item: -item[1])
 
     def _words(self, sentence: SeenSentence) -> Iterator[tuple[str, str, float, int]]:
-        """What stands before each word, the word, its weight and the level of its shade."""
+        """For each word: the text before it, the word, its weight and the level of its shade."""
         place = sentence.start
         for (start, end, weight), shade in zip(sentence.words, sentence.shades(), strict=True):
             gap = self.text[place:start]  # white space is one space, everything else is made visible

@@ -1,6 +1,6 @@
 """Gradient flow: how much of a source word's influence on a target word goes through attention.
 
-The gradient of log p(y_t) with respect to the embedding of source word s is computed twice: with all ways open, and
+The gradient of log p(y_t) with respect to the embedding of source word s is computed twice: with all paths open, and
 with the context of every attention over the source held fixed, so that only the recurrent state is left. By the chain
 rule the difference is what passes through attention at least once:
 

@@ -1,11 +1,11 @@
-"""Self-contained HTML: it opens from disk without a network, and no token can break out of it; and what its page draws.
+"""Self-contained HTML pages, which open from disk without a network, and the data that the page draws.
 
-The page chooses among the numbers of `page_tree` and draws them; it computes none of them again. A file and the server
+The page selects from the numbers of `page_tree` and draws them; it computes none of them again. A file and the server
 send the same tree, beside the trace itself, whose weights are the tables of single tokens.
 
-The view modules in `page/`, which the server uses too, become one script; it and the style are allowed by their hashes
-and nothing else is (a strict Content-Security-Policy). The trace lies in a JSON block in which `<`, `>` and `&` are
-escapes; the script puts every word into a text node.
+The view modules in `page/`, which the server uses too, become one script. A strict Content-Security-Policy allows that
+script and the style by their hashes, and nothing else. The trace is in a JSON block in which `<`, `>` and `&` are
+escaped, and the script puts every word into a text node, so that no token can inject markup.
 """
 
 import base64
@@ -46,7 +46,7 @@ _LONGEST = 60
 
 
 def page(trace: Contents, view: str, show: Show) -> "Page":
-    """The page of a trace, opened at `view`; the options of `show` are where it opens."""
+    """The page of a trace, opened at `view` with the options of `show`."""
     count = sum(seen.weights.size for seen in trace.attention.values())
     source, target = (label(side.text, 60) for side in (trace.source, trace.target))
     title = show.title or (target if trace.image is not None else f"{source} → {target}")
@@ -56,15 +56,15 @@ def page(trace: Contents, view: str, show: Show) -> "Page":
         "selection": _picture_selection(trace, view, show) if view in CAPTION_VIEWS else _selection(trace, view, show),
         "picture": _picture(trace, show),
     }
-    said = arrange(trace, show).caption
-    return Page(file(title, said).replace(_HELD.format(""), _HELD.format(write(held).translate(_ESCAPES))))
+    caption = arrange(trace, show).caption
+    return Page(file(title, caption).replace(_HELD.format(""), _HELD.format(write(held).translate(_ESCAPES))))
 
 
-def file(title: str = "regard: what the model saw", said: str = "") -> str:
-    """The page with nothing in its block of data, which `page` fills, and the server's page in a browser."""
+def file(title: str = "regard: attention", caption: str = "") -> str:
+    """The page with an empty block of data, which `page` fills, and in a browser the server's page."""
     style, script = _style(), bundle()
     body = (
-        f'<main><h1 dir="auto">{html.escape(visible(title))}</h1><noscript>{html.escape(said)}</noscript></main>\n'
+        f'<main><h1 dir="auto">{html.escape(visible(title))}</h1><noscript>{html.escape(caption)}</noscript></main>\n'
         f'<div id="announcements" class="hidden" role="status" aria-live="polite"></div>\n{_HELD.format("")}\n'
         f'<script type="module">{script}</script>\n'
     )
@@ -72,7 +72,7 @@ def file(title: str = "regard: what the model saw", said: str = "") -> str:
 
 
 def _selection(trace: Contents, view: str, show: Show) -> dict[str, Any]:
-    """Where the page opens, in the page's own words; refuses what cannot be shown."""
+    """The initial state of the page, by the page's names; refuses what cannot be shown."""
     if view == "beam" and trace.beam is None:
         raise ConfigError("This trace holds no search tree; look with beam search to get one.")
     seen = choose(trace, show.layer)
@@ -161,7 +161,7 @@ def _as_constant(found: re.Match[str]) -> str:
 
 
 def envelope(title: str, style: str, body: str, allowed: str = "") -> str:
-    """A page that loads nothing and runs only what its policy names: its style, and what is `allowed`."""
+    """A page that loads nothing and whose policy allows only its style and what is `allowed`."""
     rules = ["default-src 'none'", allowed, f"style-src '{digest(style)}'", "base-uri 'none'", "form-action 'none'"]
     return (
         '<!doctype html>\n<html lang="und">\n<head>\n<meta charset="utf-8">\n'
@@ -173,7 +173,7 @@ def envelope(title: str, style: str, body: str, allowed: str = "") -> str:
 
 
 class Page(str):
-    """A self-contained page as text. A notebook shows it alone in a frame: its style and script touch nothing else."""
+    """A self-contained page as text. A notebook shows it in a frame, which isolates its style and script."""
 
     def __repr__(self) -> str:
         return f"<a page of {len(self) / 1024:.0f} KiB; a notebook shows it, str() gives its HTML>"
@@ -186,7 +186,7 @@ class Page(str):
 
 
 def check_picture(path: Path) -> None:
-    """Refuse the name of a file that no drawing has."""
+    """Refuse a file name with an unsupported extension."""
     if path.suffix.lower() not in (".html", *STILL):
         raise ConfigError(
             f"A picture's name must end in {', '.join(STILL)} or .html; got '{path.name}'. The data of a trace is "
@@ -195,7 +195,7 @@ def check_picture(path: Path) -> None:
 
 
 def draw_into(path: str | Path | None, page: Callable[[], Page], still: Callable[[str], bytes]) -> "Path | Page":
-    """The page, for a notebook, or a file whose ending says what it is: the page, or a still picture."""
+    """The page, for a notebook; or a file, by its extension the page or a still picture."""
     if path is None:
         return page()
     path = Path(path)
@@ -205,7 +205,7 @@ def draw_into(path: str | Path | None, page: Callable[[], Page], still: Callable
 
 
 def digest(text: str) -> str:
-    """What a Content-Security-Policy calls this text."""
+    """The hash of a text as a Content-Security-Policy names it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
@@ -239,8 +239,9 @@ def views(trace: Contents, show: Show) -> dict[str, Any]:
         ],
         "summaries": tables.SUMMARIES,
         "default": tables.choose(trace).name if leading else None,
+        "aligning": next(({"head": seen.aligning} for seen in leading if seen.aligning is not None), None),
         "changed": {"rows": sorted(rows), "columns": sorted(columns)},
-        # Of the target; each table says it of the source.
+        # Of the target; each table has it of the source.
         "right_to_left": tables.right_to_left([token.text for token in trace.target.tokens]),
         "maps": None if trace.image is None or not leading else _maps(trace, show),
         "ramps": _ramps(),
@@ -251,7 +252,8 @@ def views(trace: Contents, show: Show) -> dict[str, Any]:
 def _ramps() -> dict[str, Any]:
     """The colours of every palette on a light and on a dark page, with the ink on each."""
     light = {**PALETTES, "diverging": DIVERGING}
-    return {name: {key: ramp(some) for key, some in kind.items()} for name, kind in (("light", light), ("dark", DARK))}
+    themes = (("light", light), ("dark", DARK))
+    return {theme: {name: ramp(colours) for name, colours in palettes.items()} for theme, palettes in themes}
 
 
 def _combined(weights: tables.Array, large: bool) -> tables.Array | None:
@@ -263,9 +265,9 @@ def _combined(weights: tables.Array, large: bool) -> tables.Array | None:
 
 
 def _tables(trace: Contents, seen: Attended, show: Show, large: bool) -> list[dict[str, Any]] | None:
-    """The table with shift 0, and with shift 1 where the words of the target are rows; special tokens included.
+    """The table with shift 0, and for cross-attention also with shift 1; special tokens included.
 
-    The weights of single tokens are the trace's own and are left out; None where words are no other than tokens.
+    The weights of single tokens are left out, since the trace has them; None if every word is a single token.
     """
     found = []
     for shift in (0, 1) if seen.kind == "cross" else (0,):

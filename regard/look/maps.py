@@ -45,7 +45,7 @@ def map_of(table: Table, step: int | None, size: Picture) -> Cells:
 
 
 def describe(table: Table, step: int | None, cells: Cells) -> str:
-    """One sentence about the map of a word, or of all words, for readers who do not see it."""
+    """One sentence about the map of a word, or of all words, for screen readers."""
     if not cells.size or not table.rows:
         return "Nothing was written."
     row, column = (int(at) for at in np.unravel_index(int(cells.argmax()), cells.shape))
@@ -72,7 +72,7 @@ def region_of(cells: tuple[int, ...], grid: tuple[int, int]) -> Region:
 
 
 def shares_of(table: Table, region: Region, size: Picture) -> tuple[NDArray[np.float32], str]:
-    """How much of each word's weight lies in a region, [T], and a sentence about the words with most."""
+    """The share of each word's weight in a region, [T], and a sentence about the words with the largest."""
     top, left, bottom, right = region
     maps = table.weights.reshape(-1, *size.grid)  # [T, rows, columns]
     shares = maps[:, top : bottom + 1, left : right + 1].sum(axis=(1, 2))  # [T]

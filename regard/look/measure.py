@@ -130,7 +130,7 @@ def measure(trace: Contents) -> list[HeadMeasures]:
 
 
 def _mean(values: list[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.average([each[name] for each in values])) for name in MEASURES}
+    return {name: float(np.average([measures[name] for measures in values])) for name in MEASURES}
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Report:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The measures of any row: MEASURES, then what else was added to `values`, such as "aer"."""
+        """The measures of any row: MEASURES, then others that were added to `values`, such as "aer"."""
         return tuple(dict.fromkeys((*MEASURES, *(name for row in self.rows for name in row.values))))
 
     def ranked(self, by: str = "confidence") -> list[HeadMeasures]:
@@ -224,7 +224,7 @@ class ReportSum:
 
 
 def _forwards(scores: torch.Tensor, weights: Array) -> Array:
-    """Monotonic attention [H, T, S] again: each row goes on from the row before, the first one from slot 0."""
+    """Monotonic attention [H, T, S] recomputed: each row starts from the row before, the first one from slot 0."""
     first = np.broadcast_to(np.arange(weights.shape[2]) == 0, weights[:, :1].shape)
     previous = np.concatenate([first, weights[:, :-1]], axis=1).astype(np.float64)
     hard = bool(((weights == 0) | (weights == 1)).all())
@@ -233,7 +233,7 @@ def _forwards(scores: torch.Tensor, weights: Array) -> Array:
 
 
 def reproduce(seen: Attended) -> Array | None:
-    """The weights recomputed from the scores by the stated normaliser, [H, T, S]; None where that is not possible.
+    """The weights recomputed from the scores by the stated normaliser, [H, T, S]; None if that is not possible.
 
     Softmax over the scores that are not hidden; a Gaussian window then multiplies by exp(-(s - p)^2 / (2 sigma^2)) with
     sigma = half_width / 2 (Luong 2015, eq. 10). Where the future or a window hides slots, those have weight 0.
@@ -288,7 +288,7 @@ def reach(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> li
     >>> found.name, len(found.shares)  # at distance 0 and 1, and beyond
     ('attention', 3)
     """
-    return [each.result(name) for name, each in reach_sums(model, batches, farthest).items()]
+    return [total.result(name) for name, total in reach_sums(model, batches, farthest).items()]
 
 
 def reach_sums(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> "dict[str, ReachSum]":

@@ -57,7 +57,7 @@ def luminance(colour: Colour) -> float:
 
 
 def ink_on(colour: Colour) -> str:
-    """Black or white, whichever reads better on `colour`; at least 4.5:1 for one of them always holds."""
+    """Black or white, whichever has more contrast on `colour`, always at least 4.5:1."""
     return "#000000" if luminance(colour) > 0.179 else "#ffffff"
 
 

@@ -152,7 +152,7 @@ Keep = Callable[[Seen], None]
 def foreign_attentions(model: nn.Module) -> dict[str, nn.Module]:
     """The innermost modules that are called Attention, by their dotted names."""
     named = {name: module for name, module in model.named_modules() if _is_attention(module)}
-    return {name: one for name, one in named.items() if sum(map(_is_attention, one.modules())) == 1}
+    return {name: module for name, module in named.items() if sum(map(_is_attention, module.modules())) == 1}
 
 
 def _watch(name: str, module: nn.Module, keep: Keep) -> list[RemovableHandle]:
@@ -200,7 +200,7 @@ def _is_attention(module: nn.Module) -> bool:
 
 
 def _watch_torch(module: nn.MultiheadAttention, keep: Keep) -> list[RemovableHandle]:
-    """The weights of every head are requested, and the caller gets what it requested."""
+    """Request the weights of every head, and return to the caller what it has requested."""
     wanted: list[tuple[bool, bool]] = []
 
     def before(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -1,9 +1,9 @@
-"""What exactly is drawn: the options of a drawing, and by them one module and head of a trace as a table of words, with
-a sentence that says so.
+"""The options of a drawing, and the table that they select: one module and head of a trace as weights between words,
+with a caption.
 
-Every picture takes its numbers and its words from here: the stills, the terminal, and through `regard.look.html` the
-page. Pieces merge to words: weights are summed over the pieces of a source word and averaged over the pieces of a
-target word, so a row keeps its sum. Special tokens are hidden by default, and the caption says how much they took.
+Every picture takes its numbers and captions from here: stills, the terminal, and through `regard.look.html` the page.
+Pieces are merged into words: weights are summed over the pieces of a source word and averaged over the pieces of a
+target word, so a row keeps its sum. Special tokens are hidden by default, and the caption states their weight.
 """
 
 import os
@@ -32,13 +32,14 @@ NARROWEST = 40  # columns
 
 @dataclass(frozen=True)
 class Show:
-    """The options of every drawing. A view that has no use for an option refuses it: see `VIEWS`.
+    """The options of every drawing. A view refuses options that it does not use: see `VIEWS`.
 
-    What is drawn: `layer` is a number among the modules that connect target and source, or a module's name (default:
-    the last but one, or the only one); `head` is a number, several numbers (their mean), "mean" or "max" (default:
-    the mean). `words` merges the pieces of a word, and `punctuation` keeps words and punctuation in separate cells
-    ("1992" and "."); with punctuation=False a cell is the text between two spaces. `special` shows tokens such as
-    </s>. `renormalise` divides each row by its sum. `shift` overrides the trace's own (see `Attended`).
+    What is drawn: `layer` is a number among the modules that connect target and source, or a module's name; `head` is a
+    number, several numbers (their mean), "mean" or "max". The default is the head that aligns words, if the run names
+    one (`Attended.aligning`), else the mean of the heads of the last layer but one. `words` merges the pieces of a
+    word, and `punctuation` keeps words and punctuation in separate cells ("1992" and "."); with punctuation=False a
+    cell is the text between two spaces. `special` shows tokens such as </s>. `renormalise` divides each row by its sum.
+    `shift` overrides the trace's own (see `Attended`).
 
     >>> from regard.look import Show
     >>> trace = regard.Trace.from_arrays(["the", "cat"], ["le", "chat"], [[0.9, 0.1], [0.2, 0.8]])
@@ -108,7 +109,7 @@ TERMINAL = {
 
 
 def chosen(show: Show | None, options: Mapping[str, Any], known: Iterable[str], what: str) -> Show:
-    """`show` with `options` replaced; an option that is not among `known` gets a sentence."""
+    """`show` with `options` replaced; options that are not among `known` are refused."""
     for name in options:
         check_known("option", name, sorted(known), f" of {what}")
     return replace(show or Show(), **options)
@@ -124,7 +125,7 @@ _KIND_WORDS = {
     "fixed": "no attention: one fixed vector",
     "pool": "pooling attention",
 }
-SUMMARIES = {  # sentences about a table for readers who do not see it; the page fills them with its own choice
+SUMMARIES = {  # sentences about a table for screen readers; the page fills them in itself
     "nothing": "There is nothing to show.",
     "fixed": "All {rows} words were written from one fixed vector of the whole sentence.",
     "links": "{sure} of {rows} words give at least half of their weight to one of {columns} words. "
@@ -158,16 +159,17 @@ class Table:
 
 
 def arrange(trace: Contents, show: Show | None = None, **options: Any) -> Table:
-    """The table of one module, as `show` says; `options` are those of `Show` by name."""
+    """The table of the module and head that `show` selects; `options` are those of `Show` by name."""
     wanted = Show(**options) if show is None else show
     seen = choose(trace, wanted.layer)
-    weights, head = _one_head(seen, wanted.head)  # [T, S]
-    shift = seen.shift_of(wanted.head) if wanted.shift is None else wanted.shift
+    picked = seen.aligning if wanted.head is None else wanted.head
+    weights, head = _one_head(seen, picked)  # [T, S]
+    shift = seen.shift_of(picked) if wanted.shift is None else wanted.shift
     rows, columns = frame(trace, seen, wanted, shift)
     whole = merge(weights[shift:], rows, columns)  # [rows, columns]
     lost = hidden_mass(whole, rows, columns) if not wanted.special else np.zeros(())
     down, across = (
-        [at for at, one in enumerate(side) if wanted.special or not one.special] for side in (rows, columns)
+        [at for at, word in enumerate(side) if wanted.special or not word.special] for side in (rows, columns)
     )
     shown = whole[np.ix_(down, across)]
     if wanted.renormalise:
@@ -175,12 +177,12 @@ def arrange(trace: Contents, show: Show | None = None, **options: Any) -> Table:
         shown = np.divide(shown, total, out=np.zeros_like(shown), where=total > 0)
     kept = tuple(rows[at] for at in down), tuple(columns[at] for at in across)
     text = caption(trace, seen, wanted, (rows, columns), head=head, lost=f"{float(lost):.2f}", shift=shift)
-    backwards = right_to_left([one.text for one in kept[1]])
+    backwards = right_to_left([word.text for word in kept[1]])
     return Table(*kept, shown, text, seen.name, float(lost), shift, backwards, seen.kind)
 
 
 def summary(table: Table) -> str:
-    """One sentence about a table, for readers who do not see the picture."""
+    """One sentence about a table, for screen readers."""
     if not table.weights.size:
         return SUMMARIES["nothing"]
     t, s = (int(at) for at in np.unravel_index(int(table.weights.argmax()), table.weights.shape))
@@ -194,13 +196,13 @@ def summary(table: Table) -> str:
     )
 
 
-def quoted(one: Label) -> str:
+def quoted(word: Label) -> str:
     """A word inside a sentence, isolated so that it keeps its own direction."""
-    return f"\u2018\u2068{label(one.text)}\u2069\u2019"
+    return f"\u2018\u2068{label(word.text)}\u2069\u2019"
 
 
 def choose(trace: Contents, layer: LayerChoice = None) -> Attended:
-    """The module that `layer` names: a dotted name, a number among the leading kind, or None."""
+    """The module that `layer` names: a dotted name or a number among the leading kind; None is the default module."""
     if not trace.attention:
         raise ConfigError("This trace holds no attention, so there is nothing to draw.")
     if isinstance(layer, str):
@@ -208,7 +210,7 @@ def choose(trace: Contents, layer: LayerChoice = None) -> Attended:
         return trace.attention[layer]
     leading = leading_modules(trace)
     if layer is None:
-        return leading[-2] if len(leading) > 1 else leading[0]
+        return next((seen for seen in leading if seen.aligning is not None), leading[-2:][0])
     for seen in leading:
         if seen.layer == layer:
             return seen
@@ -218,16 +220,15 @@ def choose(trace: Contents, layer: LayerChoice = None) -> Attended:
 
 
 def leading_modules(trace: Contents) -> list[Attended]:
-    """The modules that connect target and source, or what comes nearest, by layer."""
+    """The modules that connect target and source, or of the next kind that the trace has, by layer."""
     for kind in ("cross", "image", "fixed", "decoder", "encoder", "pool"):
-        found = [seen for seen in trace.attention.values() if seen.kind == kind]
-        if found:
-            return sorted(found, key=lambda seen: seen.layer)
+        if modules := [seen for seen in trace.attention.values() if seen.kind == kind]:
+            return sorted(modules, key=lambda seen: seen.layer)
     return []
 
 
 def _one_head(seen: Attended, head: HeadChoice) -> tuple[Array, str]:
-    """Weights [T, S] and the words for what they are."""
+    """The weights [T, S] of a choice of heads, and its description."""
     if seen.heads == 1 and head in (None, "mean", "max", 0):
         return seen.weights[0], ""
     if head is None or head == "mean":
@@ -237,9 +238,9 @@ def _one_head(seen: Attended, head: HeadChoice) -> tuple[Array, str]:
     if isinstance(head, str):
         raise ConfigError(f"head must be a number, several numbers, 'mean' or 'max'; got '{head}'.")
     picked = [head] if isinstance(head, int | np.integer) else list(head)
-    for each in picked:
-        if not 0 <= each < seen.heads:
-            raise ConfigError(f"There is no head {each}: '{seen.name}' has {numbered('head', seen.heads)}.")
+    for number in picked:
+        if not 0 <= number < seen.heads:
+            raise ConfigError(f"There is no head {number}: '{seen.name}' has {numbered('head', seen.heads)}.")
     if not picked:
         raise ConfigError("head must name at least one head; got an empty list.")
     text = f"head {picked[0]}" if len(picked) == 1 else f"mean of heads {', '.join(map(str, picked))}"
@@ -247,7 +248,7 @@ def _one_head(seen: Attended, head: HeadChoice) -> tuple[Array, str]:
 
 
 def head_words(seen: Attended) -> list[str]:
-    """The words for every head, for their mean and for the largest of them; a single head needs none."""
+    """Descriptions of every head, of their mean and of their maximum; a single head needs none."""
     if seen.heads == 1:
         return [""]
     return [
@@ -264,9 +265,8 @@ def tokens_of(trace: Contents, side: str) -> tuple[Token, ...]:
     if side == "target":
         return trace.target.tokens
     if side == "read":  # what the decoder has read before it writes each token
-        return (Token(SYMBOLS[START], SYMBOLS[START], special=True), *trace.target.tokens[:-1])[
-            : len(trace.target.tokens)
-        ]
+        read = Token(SYMBOLS[START], SYMBOLS[START], special=True), *trace.target.tokens[:-1]
+        return read[: len(trace.target.tokens)]
     if side == "cells" and trace.image is not None:
         across = trace.image.grid[1]
         return tuple(Token(f"{at // across},{at % across}", "") for at in range(trace.size("cells")))
@@ -287,7 +287,7 @@ def frame(trace: Contents, seen: Attended, show: Show, shift: int) -> tuple[tupl
 
 
 def labels(text: str, tokens: Sequence[Token], show: Show) -> tuple[Label, ...]:
-    """The cells of a text: a label for each word and punctuation mark, or for each token, as `show` says."""
+    """The cells of a text: a label for each word and punctuation mark, or for each token, depending on `show`."""
     groups: list[list[int]] = []
     for at, token in enumerate(tokens):
         if show.words and groups and share_cell(text, tokens[at - 1], token, show.punctuation):
@@ -310,16 +310,16 @@ def merge(weights: Array, rows: Sequence[Label], columns: Sequence[Label]) -> Ar
     """Sum over the pieces of each column, then mean over those of each row: [..., T, S] -> [..., rows, columns]."""
     if not rows or not columns:
         return np.zeros((*weights.shape[:-2], len(rows), len(columns)), dtype=np.float32)
-    summed = np.add.reduceat(weights, [one.tokens[0] for one in columns], axis=-1)  # [..., T, columns]
-    counts = np.array([len(one.tokens) for one in rows], dtype=np.float32)
-    joined = np.add.reduceat(summed, [one.tokens[0] for one in rows], axis=-2) / counts[:, None]
+    summed = np.add.reduceat(weights, [column.tokens[0] for column in columns], axis=-1)  # [..., T, columns]
+    counts = np.array([len(row.tokens) for row in rows], dtype=np.float32)
+    joined = np.add.reduceat(summed, [row.tokens[0] for row in rows], axis=-2) / counts[:, None]
     return np.asarray(joined, dtype=np.float32)
 
 
 def hidden_mass(whole: Array, rows: Sequence[Label], columns: Sequence[Label]) -> Array:
-    """What the shown target tokens give to special columns, on average: [..., rows, columns] -> [...]"""
-    counts = np.array([0 if one.special else len(one.tokens) for one in rows], dtype=np.float64)
-    special = np.array([one.special for one in columns], dtype=bool)
+    """The mean weight that the shown target tokens give to special columns: [..., rows, columns] -> [...]"""
+    counts = np.array([0 if row.special else len(row.tokens) for row in rows], dtype=np.float64)
+    special = np.array([column.special for column in columns], dtype=bool)
     given = whole[..., special].sum(-1) if len(columns) else np.zeros(whole.shape[:-1])  # [..., rows]
     return np.asarray((given * counts).sum(-1) / max(1.0, counts.sum()), dtype=np.float32)
 
@@ -331,7 +331,7 @@ def right_to_left(texts: Sequence[str]) -> bool:
 
 
 def module_words(trace: Contents, seen: Attended) -> str:
-    """The kind of a module, by its paper where that has a name."""
+    """The kind of a module, named after its paper if that has a name."""
     own = _PAPERS.get(str(trace.model.get("name", ""))) if seen.kind == "cross" else None
     score = f" ({visible(seen.score)})" if seen.score and seen.kind != "fixed" else ""
     return (own or _KIND_WORDS[seen.kind]) + score
@@ -347,15 +347,16 @@ def caption(
     lost: str,
     shift: int,
 ) -> str:
-    """One sentence that says what is drawn; `head` are the words for the head, `lost` the hidden mass."""
-    parts = [f"layer {seen.layer}"] if sum(each.kind == seen.kind for each in trace.attention.values()) > 1 else []
+    """One sentence about what is drawn; `head` describes the head, `lost` is the hidden mass."""
+    alike = [other for other in trace.attention.values() if other.kind == seen.kind]
+    parts = [f"layer {seen.layer}"] if len(alike) > 1 else []
     parts += [head] if head else []
     parts.append(module_words(trace, seen))
     if KINDS[seen.kind][0] == "target" and seen.query == "previous" and seen.kind != "fixed":
         parts.append("computed from the state before each word")
-    merged = show.words and any(len(one.tokens) > 1 for side in sides for one in side)
+    merged = show.words and any(len(word.tokens) > 1 for side in sides for word in side)
     parts.append("words (source pieces summed, target pieces averaged)" if merged else "tokens")
-    names = sorted({one.text for one in sides[1] if one.special and not show.special})
+    names = sorted({word.text for word in sides[1] if word.special and not show.special})
     if names:
         listed = ", ".join(label(name) for name in names[:3])
         parts.append(f"{listed} hidden ({lost} of the mass{', the rest renormalised' if show.renormalise else ''})")
@@ -363,6 +364,6 @@ def caption(
         parts.append("shift 1: each row is the attention just after its word was read")
     # The pieces of a masked word are changes of the same text.
     parts += dict.fromkeys(f"changed: {visible(str(change['text']))}" for change in trace.changes)
-    if right_to_left([one.text for one in sides[1]]):
+    if right_to_left([word.text for word in sides[1]]):
         parts.append("source runs right to left")
     return ", ".join(parts)

@@ -18,7 +18,7 @@ _ENDINGS = frozenset(("s", "t", "d", "m", "re", "ve", "ll"))  # of English words
 
 @dataclass(frozen=True)
 class Token:
-    """One token. `piece` is the vocabulary's own spelling, `text` what a reader sees; `start` and `end` are code points
+    """One token. `piece` is the vocabulary's spelling, `text` what is shown; `start` and `end` are code points
     of the sentence's text; pieces of one word share `word`; special tokens belong to no word.
 
     >>> regard.look.Token("cat", "▁cat", start=4, end=7, word=1).text

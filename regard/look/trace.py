@@ -1,7 +1,7 @@
 """A trace: what a model computed while it wrote one sentence, as data that can be kept, drawn and measured.
 
-It holds the tokens of both sides, and for every attention module its scores and weights for each head. It knows no
-model: `from_arrays` makes one from any numbers, `from_huggingface` from the outputs of another library.
+It has the tokens of both sides, and the scores and weights of each head of every attention module. It does not depend
+on a model: `from_arrays` makes one from any numbers, `from_huggingface` from the outputs of another library.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,8 +46,8 @@ class Trace(Contents):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        seen = ", ".join(f"{name} {list(one.weights.shape)}" for name, one in self.attention.items())
-        return f"Trace({self.source.text!r} -> {self.target.text!r}; weights of {seen})"
+        shapes = ", ".join(f"{name} {list(seen.weights.shape)}" for name, seen in self.attention.items())
+        return f"Trace({self.source.text!r} -> {self.target.text!r}; weights of {shapes})"
 
     # --- written and read back without loss
 
@@ -177,10 +177,10 @@ class Trace(Contents):
         return html.draw_into(path, lambda: self.to_html(name, show, **options), picture)
 
     def to_terminal(self, show: Show | None = None, **options: Any) -> str:
-        """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII. `colour` is whether
-        standard output is a terminal and NO_COLOR is not set, unless you say.
+        """The matrix, or a caption's maps, as text for a terminal: coloured blocks, or ASCII. By default, `colour` is
+        True if standard output is a terminal and NO_COLOR is not set.
 
-        Below the matrix is what the model adds to attention, such as the coverage of the source words.
+        Below the matrix are model-specific values, such as the coverage of the source words.
 
         >>> print(trace.to_terminal(colour=False))
                t   c

@@ -1,9 +1,9 @@
-"""What a trace holds: tokens, attention, steps, search tree, picture. Plain data, checked when it is made.
+"""The parts of a trace: tokens, attention, steps, search tree, picture. Plain data, checked on construction.
 
 Layers, heads and positions count from 0, as in the dotted names of modules.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -33,7 +33,8 @@ class Attended:
     `query` is the decoder state that row t was computed from: "previous" (s_{t-1}, before y_{t-1} was read) or
     "current" (after y_{t-1} was read). `shift` is 1 where row t aligns the word just read, y_{t-1}, instead of the
     next word, y_t (Luong 2015, footnote 14, for content-based scores); drawings and alignments move the rows by it.
-    `shifted_heads` are heads that do so alone, whatever the `shift` of the module.
+    `shifted_heads` are heads that do so alone, whatever the `shift` of the module. `aligning` is set in the module that
+    aligns words, and drawn by default: a head, or "mean" for the mean of all.
 
     >>> seen = regard.look.Attended("attention", torch.eye(2))  # one head: two target words, two source words
     >>> seen.weights.shape, seen.heads, seen.kind
@@ -53,6 +54,7 @@ class Attended:
     centre: Array | None = None  # [T], the centre of local attention
     half_width: int = 0  # of the window of local attention
     shifted_heads: tuple[int, ...] = ()
+    aligning: int | str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", _heads(self.weights, f"The weights of '{self.name}'"))
@@ -71,6 +73,8 @@ class Attended:
         if not all(is_whole(head) and 0 <= head < H for head in self.shifted_heads):
             raise DataError(f"The shifted heads of '{self.name}' are some of its {H}; got {self.shifted_heads!r}.")
         object.__setattr__(self, "shifted_heads", tuple(self.shifted_heads))
+        if self.aligning not in (None, "mean") and not (is_whole(self.aligning) and self.aligning in range(H)):
+            raise DataError(f"The aligning head of '{self.name}' is one of its {H} or 'mean'; got {self.aligning!r}.")
         for what, shape in (("scores", (H, T, S)), ("context_norms", (H, T)), ("centre", (T,))):
             values = getattr(self, what)
             if values is not None:
@@ -83,6 +87,16 @@ class Attended:
     def shift_of(self, head: object) -> int:
         """The shift of one head; of anything else, such as the mean of several, that of the module."""
         return 1 if head in self.shifted_heads else self.shift
+
+    def part(self, heads: Sequence[int]) -> "Attended":
+        """The module with these heads alone, numbered from 0 in the given order."""
+        per_head = {name: getattr(self, name) for name in ("weights", "scores", "context_norms")}
+        return replace(
+            self,
+            **{name: values[list(heads)] for name, values in per_head.items() if values is not None},
+            shifted_heads=tuple(number for number, head in enumerate(heads) if head in self.shifted_heads),
+            aligning=heads.index(self.aligning) if self.aligning in heads else None,
+        )
 
 
 @dataclass(frozen=True)

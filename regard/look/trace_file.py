@@ -33,7 +33,7 @@ _MOST_BYTES = 1 << 28  # of a trace, unpacked
 
 
 def write(tree: dict[str, Any]) -> str:
-    """The tree as compact JSON. Valid UTF-8 whatever the strings hold: lone surrogates are written as escapes."""
+    """The tree as compact JSON in valid UTF-8: lone surrogates are written as escapes."""
     text = json.dumps(tree, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -57,7 +57,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def array(stored: Any) -> NDArray[np.float32]:
-    """An array from what `write` made of it, or from nested lists of numbers."""
+    """An array from its form in JSON (see `write`), or from nested lists of numbers."""
     if not isinstance(stored, dict):
         values = np.asarray(stored, dtype=object)
         try:
@@ -75,7 +75,7 @@ def array(stored: Any) -> NDArray[np.float32]:
 
 
 def save(text: str, path: Path) -> Path:
-    """Write `text` to `path`, packed where the name ends in .gz."""
+    """Write `text` to `path`, compressed if the name ends in .gz."""
     data = text.encode("utf-8")
     return write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 

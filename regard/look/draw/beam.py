@@ -1,4 +1,4 @@
-"""The beam: a search tree from left to right, one column a step, with what was kept, cut and finished."""
+"""The beam: a search tree from left to right, one column per step, with kept, cut and finished candidates."""
 
 import math
 

@@ -22,7 +22,7 @@ MONOSPACE: dict[Any, Any] = {"font.monospace": ["DejaVu Sans Mono"]}  # comes wi
 
 
 class Word(NamedTuple):
-    """A word, what stands before it, and its colour."""
+    """A word, the text before it, and its colour."""
 
     gap: str
     text: str
@@ -30,7 +30,7 @@ class Word(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A sentence: its weight as it is written, the colour behind that, and its words."""
+    """A sentence: its weight as text, the background colour of that text, and its words."""
 
     weight: str
     back: Colour

@@ -1,4 +1,4 @@
-"""Fonts that exist on this system and hold the letters to be drawn."""
+"""Fonts of this system that have the letters to be drawn."""
 
 import unicodedata
 import warnings
@@ -20,7 +20,7 @@ _warned: set[str] = set()
 
 
 class FontWarning(UserWarning):
-    """No installed font holds some letter of a picture."""
+    """No installed font has some letter of a picture."""
 
 
 def families(texts: Iterable[str], warn: bool = True) -> list[str]:

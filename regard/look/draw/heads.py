@@ -17,8 +17,8 @@ from regard.look.trace_data import Contents
 
 _LONGEST = 16  # letters of a name
 _ORDINALS = {2: "second", 3: "third"}
-_ROOM = 0.075  # inches that a word's name needs; thumbnails grow for it,
-_WIDEST = 24.0  # until all of a layer's are so wide together
+_ROOM = 0.075  # inches that a word's name needs; thumbnails grow for it
+_WIDEST = 24.0  # inches of all thumbnails of a layer at most
 
 
 def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
@@ -73,7 +73,7 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
 
 
 class _Names:
-    """The words beside the outer thumbnails, and their room; where there is not enough for all, every n-th word."""
+    """The words beside the outer thumbnails, and their space; if there is too little for all, every n-th word."""
 
     def __init__(self, table: Table, wide: float, tall: float) -> None:
         """`wide` and `tall` are the inches of a square."""

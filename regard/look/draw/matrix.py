@@ -15,7 +15,7 @@ from regard.look.text import columns, label, visible, wrap
 from regard.look.trace_data import Contents
 
 _SLANTED = {"ha": "left", "va": "center_baseline", "rotation_mode": "anchor"}
-_MOST_SQUARES = 60  # beyond, squares become one image: an SVG of a hundred thousand shapes opens nowhere
+_MOST_SQUARES = 60  # beyond, squares become one image: viewers cannot open an SVG of a hundred thousand shapes
 _MOST_CELLS = 1200  # beyond, neighbouring cells share a dot
 
 
@@ -104,7 +104,7 @@ def name(axes: Axes, table: Table, size: float, cell: float, changed: tuple[set[
 
 
 def style_of(each: Label, changed: set[int]) -> dict[str, Any]:
-    """How a word is written: bold where a what-if changed it, slanted where it is a symbol."""
+    """The style of a word: bold if a what-if changed it, italic if it is a special token."""
     if changed & set(each.tokens):
         return {"color": CHANGED, "fontweight": "bold"}
     return {"color": FAINT, "fontstyle": "italic"} if each.special else {"color": INK}

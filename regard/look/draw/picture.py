@@ -1,7 +1,7 @@
 """A caption's attention on its picture: a film of all words, one word's map, or the words that attend to a region.
 
-The true grid by default; `smooth` blends the cells, and the caption under the drawing says so. What lies behind the
-map is the square that the model saw, read through `regard.data.images`.
+By default the cells are drawn as they are; `smooth` interpolates between them, and the caption says so. The background
+is the square crop that the model reads, from `regard.data.images`.
 """
 
 from typing import Any

@@ -24,7 +24,8 @@ _MOST_BARS = 40
 def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     """Everything that was computed when target token `show.step` was written, one role = one colour."""
     seen = choose(trace, show.layer)
-    step, head = show.step or 0, 0 if show.head is None else show.head
+    default = seen.aligning if isinstance(seen.aligning, int) else 0  # a step shows one head, never their mean
+    step, head = show.step or 0, default if show.head is None else show.head
     rows = tokens_of(trace, KINDS[seen.kind][0])
     if not 0 <= step < len(rows):
         raise ConfigError(f"There is no step {step}: this trace has {numbered('step', len(rows))}.")

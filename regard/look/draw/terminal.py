@@ -1,4 +1,4 @@
-"""The matrix in a terminal: coloured blocks, or letters where there is no colour. Returns text; prints nothing."""
+"""The matrix in a terminal: coloured blocks, or characters without colour. Returns text; prints nothing."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from regard.symbols import SYMBOLS, UNKNOWN
 SHADES = " .:-=+*#%@"  # from 0 to 1, for terminals without colour
 _LONGEST = 14
 _NEAR = 3  # tokens to either side whose mean weight is printed
-NOWHERE = 0.5  # a row with less weight in all has most likely reached the end without stopping
+NOWHERE = 0.5  # a row with less total weight has most likely reached the end without stopping
 
 
 def matrix(trace: Contents, show: Show) -> str:
@@ -112,9 +112,9 @@ def _legend(hues: tuple[str, ...] | None, most: str) -> str:
 
 
 def _remarks(trace: Contents) -> list[str]:
-    """What a model adds to its attention: the coverage of the source words, where monotonic attention stopped, how
-    likely each target word was copied, weights by distance where scores read it, and heads that share keys. Most models
-    add nothing."""
+    """Model-specific values: the coverage of the source words, the positions where monotonic attention stopped, the
+    probability that each target word was copied, weights by distance if scores depend on it, and heads that share keys.
+    Most models have none."""
     lines = []
     for seen in (one for one in trace.attention.values() if one.kind == "cross"):
         if seen.score == "covered":

@@ -89,7 +89,7 @@ export class Trace {
     this.rightToLeft = views.right_to_left;
     this.maps = views.maps;
     this.default = views.default;
-    /** The head of the default module that aligns words, where the server names one. */
+    /** The head of the default module that aligns words, if the run names one. */
     this.aligning = views.aligning ?? null;
     setColours(views.ramps);
     this.summaries = views.summaries;
