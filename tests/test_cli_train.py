@@ -69,9 +69,7 @@ def test_missing_unequal_and_empty_corpora(files, tmp_path):
     refused(
         *parallel(empty, empty, out), folder=tmp_path, says=f"The corpus of {empty}, {empty} is empty: it has no line"
     )
-    refused(
-        *parallel(blank, ten, out), folder=tmp_path, says=r"every one of its pairs \(10\) is blank or has an empty side"
-    )
+    refused(*parallel(blank, ten, out), folder=tmp_path, says=r"all its pairs \(10\) are blank or have an empty side")
     refused(*parallel(tmp_path, ten, out), folder=tmp_path, says="is a folder; give a text file")
     bad = tmp_path / "bad"
     bad.write_bytes(b"one\n" * 7 + b"\xff\n" + b"two\n" * 2)
@@ -91,13 +89,11 @@ def test_a_corpus_of_one_pair(files, tmp_path):
 def test_half_a_corpus_and_two_corpora(files, tmp_path):
     ten, out = files("ten", 10), tmp_path / "run"
     start = ["train", "--model", "bahdanau", "--out", out]
-    refused(
-        *start, "--source", ten, folder=tmp_path, says="Only --source is given; a parallel corpus needs --target too"
-    )
+    refused(*start, "--source", ten, folder=tmp_path, says="Only --source is set; a parallel corpus needs --target too")
     mine = files("data.source", 3)  # the name of a file, not of a setting
     refused(*start, "--source", mine, "--target", ten, folder=tmp_path, says=f"{mine} has 3 lines and {ten} has 10")
     refused(*start, folder=tmp_path, says="There is no corpus")
-    refused(*start, "--corpus", "copy", "--source", ten, "--target", ten, folder=tmp_path, says="give one of the two")
+    refused(*start, "--corpus", "copy", "--source", ten, "--target", ten, folder=tmp_path, says="set one of the two")
     refused(*start, "--corpus", "copies", folder=tmp_path, says="Did you mean 'copy'")
     captioner = ["train", "--model", "captioner", "--out", out, "--source", ten, "--target", ten]
     refused(*captioner, folder=tmp_path, says="captioner is trained on pictures with captions: .*leave --source out")

@@ -290,13 +290,13 @@ LAUGHS = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">
     ("name", "data", "expected"),
     [
         ("x.xlf", LAUGHS.encode(), "entity"),
-        ("x.xlf", b"<xliff>" + b"<a>" * 200 + b"</a>" * 200 + b"</xliff>", "elements inside one another"),
-        ("x.xlf", b"<html/>", "outermost element"),
-        ("x.xlf", b"<xliff><file></xliff>", "no whole XML"),
+        ("x.xlf", b"<xliff>" + b"<a>" * 200 + b"</a>" * 200 + b"</xliff>", "levels deep"),
+        ("x.xlf", b"<html/>", "root element"),
+        ("x.xlf", b"<xliff><file></xliff>", "The XML is not valid"),
         ("x.xlf", b"<?xml version='1.0' encoding='zip'?><xliff/>", "encoding"),
-        ("x.po", b"msgid 'x'\n", "no line of a PO file"),
+        ("x.po", b"msgid 'x'\n", "must be a comment or a string"),
         ("x.po", b'msgid "x"\n', "no msgstr"),
-        ("x.po", b'"x"\n', "did not begin"),
+        ("x.po", b'"x"\n', "a string without a keyword"),
         ("x.html", b"<p>caf\xe9</p>", "not valid utf-8 (byte 6)"),
         ("x.docx", b"PK", "file ending 'docx'"),
     ],
@@ -397,11 +397,11 @@ def test_po_and_xliff_are_memories_to_train_on(tmp_path) -> None:
     ]  # fmt: skip
     assert found["app.xlf"] == [("Done", "Fait")]
     for files in ({"source": str(po), "target": str(po)}, {"tsv": str(xlf)}):
-        with pytest.raises(ConfigError, match="with markup: give it as a memory"):
+        with pytest.raises(ConfigError, match=r"with markup: set only data\.tmx"):
             find_corpus(DataConfig(**files))
     for name in ("a.html", "a.md.gz", "a.srt"):
-        with pytest.raises(ConfigError, match="with markup: give plain text, one sentence per line"):
+        with pytest.raises(ConfigError, match="with markup: use plain text, one sentence per line"):
             find_corpus(DataConfig(source=name, target="a.fr"))
     po.write_text(filled.replace('"Language: fr\\n"\n', ""), encoding="utf-8")
-    with pytest.raises(DataError, match="the header names no language"):
+    with pytest.raises(DataError, match="the header does not name the target language"):
         open_corpus(DataConfig(tmx=str(po)))

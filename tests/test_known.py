@@ -153,7 +153,7 @@ def test_commands_know_the_names(home: Path, tmp_path: Path):
         for kind in kinds:
             assert run(name, "en-fr/bahdanau", f"--{kind}", tmp_path / f"a.{kind}").out == both
     assert "--tsv" in run("align", "en-fr", code=2).err
-    assert "give one of the two" in run("heads", "en-fr", *files, "--tsv", tmp_path / "a.tsv", code=2).err
+    assert "set one of the two" in run("heads", "en-fr", *files, "--tsv", tmp_path / "a.tsv", code=2).err
     assert "against" in run("compare", "en-fr", "en-fr/bahdanau", *files).out
 
 

@@ -49,7 +49,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 
 def test_more_streams_than_the_text_has_tokens_for_are_refused(tmp_path: Path):
-    with pytest.raises(DataError, match=r"data.streams = 300 parts of at least data.context = 7 tokens are more than"):
+    with pytest.raises(DataError, match=r"too few for data.streams = 300 parts of at least data.context = 7"):
         prepare(TextEncoding(replace(CONFIG, streams=300)), tmp_path)
 
 

@@ -269,7 +269,7 @@ def test_a_run_is_not_resumed_on_another_corpus(task, lines, tmp_path):
     begin(experiment_on(path, task, 4), run)
     write(lines)
     before = {file: digest(file) for file in run.rglob("*") if file.is_file() and file.name != ".lock"}
-    with pytest.raises(RunError, match=r"The corpus is not the one that .* was trained on; restore it to resume"):
+    with pytest.raises(RunError, match=r"The corpus differs from the one that .* was trained on; restore it to resume"):
         begin(experiment_on(path, task, 8), run)
     assert {file: digest(file) for file in before} == before
     write(60)
@@ -288,7 +288,7 @@ def test_a_damaged_corpus_is_named_and_made_again_when_a_run_is_resumed(unfinish
         events = []
         small.train("bahdanau", run, *SETTINGS, observe=events.append)
         notes = next(event for event in events if isinstance(event, DataReady)).notes
-        assert any(f"{file.name} is missing or damaged" in note and "made again" in note for note in notes), notes
+        assert any(f"{file.name} is missing or damaged" in note and "rebuilt" in note for note in notes), notes
         assert digest(run / "checkpoints" / "000008" / "weights.safetensors") == last
     assert len(files) == 11
 
