@@ -137,7 +137,7 @@ def test_bad_toml(tmp_path):
         ("model = 'bahdanau'", r"\[model\] must be a table"),
         ("data = []", r"\[data\] must be a table"),
         ("[model]\nname = 'cho'\n[extra]\n", "no section 'extra' of settings"),
-        ("[train]\nsteps = 3\n", r"Which model\? Set model.name"),
+        ("[train]\nsteps = 3\n", r"No model is set: set model.name"),
         ("task = 'sing'\n[model]\nname = 'cho'", "is for the task 'translate'; got task = 'sing'"),
     ):
         config.write_text(text, encoding="utf-8")
@@ -179,7 +179,7 @@ def test_the_settings_of_a_user_are_never_written_over(tmp_path):
     (mine / "corpus.en").write_text("precious\n", encoding="utf-8")
     before = snapshot(mine)
     for more in ([], ["train.seed=9"], ["model.width=5"]):
-        refused("train", config, "--out", mine, *more, folder=tmp_path, says="was not written by a run")
+        refused("train", config, "--out", mine, *more, folder=tmp_path, says="was not written by regard")
         assert snapshot(mine) == before
 
 
@@ -237,7 +237,7 @@ def test_a_finished_model_without_checkpoints_is_left_alone(finished, tmp_path):
     shutil.rmtree(run / "checkpoints")
     before = snapshot(run)
     for more in ([], ["train.seed=7"]):
-        says = "holds a finished model and no checkpoint to resume from"
+        says = "holds a finished model but no checkpoint to resume from"
         refused(*small.arguments("bahdanau", run, "train.steps=4", *more), folder=tmp_path, says=says)
         assert snapshot(run) == before
 
@@ -272,7 +272,7 @@ def test_a_run_that_never_began_can_be_begun_otherwise(tmp_path):
     (run / "notes.txt").write_text("mine", encoding="utf-8")
     before = snapshot(run)
     changed = small.arguments("bahdanau", run, "train.steps=4", "data.size=50")
-    refused(*changed, folder=tmp_path, says="holds notes.txt, which no run writes")
+    refused(*changed, folder=tmp_path, says="holds notes.txt, which regard did not write")
     assert snapshot(run) == before
     (run / "notes.txt").unlink()
     assert regard(*changed, folder=tmp_path / "log").code == 0

@@ -30,7 +30,7 @@ KINDS = {
         if all(getattr(one, setting) in known for setting, known in KNOWN.items())
     },
     "gelu": replace(ENTRY.presets["tiny"], activation="gelu"),
-    "marian": replace(ENTRY.variants["marian"], decoder="attention"),  # the engine has no SSRU
+    "marian": replace(ENTRY.variants["marian"], decoder="attention"),  # the engine has does not support the SSRU
 }
 ROWS = [[5, 9, 4, 17], [8], [20, 6, 7, 21, 22, 10, 4, 11], [12, 13]]
 PIECES = [*SYMBOLS, *(f"w{index}" for index in range(4, WORDS))]
@@ -147,7 +147,7 @@ def test_the_attention_of_the_chosen_head_comes_with_it(layer, head, tmp_path):
 
 
 def test_what_it_cannot_do_is_said():
-    with pytest.raises(ConfigError, match="no SSRU"):
+    with pytest.raises(ConfigError, match="does not support the SSRU"):
         open_engine(build("transformer", replace(ENTRY.variants["marian"], width=16, heads=4)), Words(), Words(), 1)
     for name in ("relative", "alibi", "modern", "additive-sparsemax", "cosine-entmax15"):
         with pytest.raises(ConfigError, match="for CTranslate2; use ONNX"):

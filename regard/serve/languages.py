@@ -58,7 +58,7 @@ def check_code(setting: str, code: str) -> None:
     >>> check_code("to", "jp")
     Traceback (most recent call last):
     ...
-    regard.errors.ConfigError: to must be the code of a language; got 'jp'. Did you mean 'ja' (Japanese)?
+    regard.errors.ConfigError: to must be a language code such as en or pt-BR; got 'jp'. Did you mean 'ja' (Japanese)?
     """
     if name(canonical(code)) != canonical(code):
         return
@@ -67,7 +67,7 @@ def check_code(setting: str, code: str) -> None:
     except LanguageTagError:
         near = None
     hint = f" Did you mean '{near}' ({name(near)})?" if near and near not in ("en", UNDETERMINED) else ""
-    raise ConfigError(f"{setting} must be the code of a language; got {brief(code)!r}.{hint}")
+    raise ConfigError(f"{setting} must be a language code such as en or pt-BR; got {brief(code)!r}.{hint}")
 
 
 @cache

@@ -19,7 +19,6 @@ from types import FrameType
 
 import uvicorn
 
-from regard.data.settings import check_codes
 from regard.errors import RunError
 from regard.serve.access import Access, read_tokens, secured
 from regard.serve.app import build
@@ -136,11 +135,9 @@ def _check_runs(runs: Sequence[str | Path], languages: tuple[str, str]) -> None:
     for run in runs:
         if not Path(run).is_dir():
             raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
-    codes = dict(zip(("source_language", "target_language"), languages, strict=True))
-    check_codes(codes)
-    for side, code in codes.items():
+    for side, code in zip(("source", "target"), languages, strict=True):
         if code:
-            check_code(f"data.{side}", code)
+            check_code(f"data.{side}_language", code)
 
 
 def _within_open_files(limits: Limits) -> Limits:
