@@ -30,7 +30,7 @@ KINDS = {
         if all(getattr(one, setting) in known for setting, known in KNOWN.items())
     },
     "gelu": replace(ENTRY.presets["tiny"], activation="gelu"),
-    "marian": replace(ENTRY.variants["marian"], decoder="attention"),  # the engine has does not support the SSRU
+    "marian": replace(ENTRY.variants["marian"], decoder="attention"),  # the engine has no SSRU
 }
 ROWS = [[5, 9, 4, 17], [8], [20, 6, 7, 21, 22, 10, 4, 11], [12, 13]]
 PIECES = [*SYMBOLS, *(f"w{index}" for index in range(4, WORDS))]
@@ -150,7 +150,7 @@ def test_what_it_cannot_do_is_said():
     with pytest.raises(ConfigError, match="does not support the SSRU"):
         open_engine(build("transformer", replace(ENTRY.variants["marian"], width=16, heads=4)), Words(), Words(), 1)
     for name in ("relative", "alibi", "modern", "additive-sparsemax", "cosine-entmax15"):
-        with pytest.raises(ConfigError, match="for CTranslate2; use ONNX"):
+        with pytest.raises(ConfigError, match="cannot be exported to CTranslate2; use ONNX"):
             open_engine(build("transformer", replace(ENTRY.variants[name], width=16, heads=4)), Words(), Words(), 1)
     with pytest.raises(ConfigError, match="runs Transformers"):
         open_engine(torch.nn.Linear(2, 2), Words(), Words(), 1)

@@ -146,10 +146,7 @@ def _deepl(limits: Limits) -> Schema:
     }
     made = _post("Store terms", glossary, "#Glossary", FORMS, "Message")
     made["responses"] = {"201": made["responses"]["200"], "default": made["responses"]["default"]}
-    gone = {
-        "summary": "Delete a glossary",
-        "responses": {"204": {"description": "success"}, "default": _error("Message")},
-    }
+    gone = {"summary": "Delete a glossary", "responses": {"204": {"description": "OK"}, "default": _error("Message")}}
     given = {"parameters": [_in_path("id")]}
     translations = {"translations!": "[#DeepLTranslation]"}
     listed = _list({"language!": "text", "name!": "text"})
@@ -260,7 +257,7 @@ def _pictures(limits: Limits, captioners: Mapping[str, Worker]) -> Schema:
             "required": True,
             "content": {**_content(file, "application/octet-stream"), **_content({"image!": file}, FORMS[-1])},
         },
-        "responses": {"200": {"description": "success", "content": _content(answer)}, "default": _error("Error")},
+        "responses": {"200": {"description": "OK", "content": _content(answer)}, "default": _error("Error")},
     }
     drawn = {
         "number!": "whole",
@@ -296,7 +293,7 @@ def _post(summary: str, body: Any, found: Any, kinds: Iterable[str] = FORMS[:1],
 
 
 def _get(summary: str, found: Any, error: str = "Error", content: str = "application/json") -> Schema:
-    success = {"description": "success", "content": _content(found, content)}
+    success = {"description": "OK", "content": _content(found, content)}
     return {"summary": summary, "responses": {"200": success, "default": _error(error)}}
 
 

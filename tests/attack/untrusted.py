@@ -25,6 +25,7 @@ import test_import_marian
 import trained
 from durability import reseal
 from promises import check, refused
+from test_formats import unchanged
 from test_serve_hostile import ALL
 
 import regard
@@ -342,7 +343,7 @@ def documents(draw: Random, folder: Path) -> None:
 
     def use() -> None:
         document = read_document(data, f"x.{name}")
-        assert document.unchanged() == data
+        assert unchanged(document) == data
         layout = Layout(document.parts)
         document.encode(layout.write([Written(sentence) for sentence in layout.sentences]))
 

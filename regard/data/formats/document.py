@@ -100,10 +100,6 @@ class Document:
         text = "".join(part if isinstance(part, str) else part.wrap(next(each)) for part in self.parts)
         return self.encode(text, language)
 
-    def unchanged(self) -> bytes:
-        """The original file."""
-        return self.encode("".join(one if isinstance(one, str) else one.held for one in self.parts))
-
     def encode(self, text: str, language: str = "") -> bytes:
         """A text in the encoding of the file; if the file declares its language, it becomes `language`."""
         text = self.form.say(text, language) if language else text
