@@ -241,7 +241,7 @@ def test_traces_are_made_a_few_at_a_time(monkeypatch):
             ["--text", "some.en", "--method", "mutual"],
             "--text needs two files, source and target; got some.en and --method.",
         ),
-        (["--source", "SHORT", "--target", "SHORT", "--out", "SHORT"], "is also an input, which would be lost;"),
+        (["--source", "SHORT", "--target", "SHORT", "--out", "SHORT"], "is also an input and would be overwritten;"),
         (["--target", "SHORT"], "Source and target must have the same number of lines;"),
         (["--target", "BLANK"], "Pair 2 has an empty side"),
         (["--gold", "SHORT"], "must hold links i-j (sure) and ipj (possible)"),

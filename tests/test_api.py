@@ -245,7 +245,7 @@ def test_a_target_can_be_forced(translator, sentences):
         total = sum(token.logprob for token in trace.target.tokens)
         assert math.exp(-total / 4) == pytest.approx(translator.perplexity([sentences[0]], [text]), rel=1e-4)
     assert len(translator.look(sentences[0], "").target.tokens) == 1
-    with pytest.raises(DataError, match="Token 99999 is not in a vocabulary"):
+    with pytest.raises(DataError, match="There is no token 99999"):
         translator.look(sentences[0], [5, 99999])
     assert translator.look(sentences[0], "\ud800 ko")
 
@@ -342,7 +342,7 @@ def test_languages_are_named_after_the_files():
 
 
 def test_a_tsv_file_is_no_side():
-    with pytest.raises(ConfigError, match=r"give it as data\.tsv"):
+    with pytest.raises(ConfigError, match=r"set only data\.tsv"):
         find_corpus(DataConfig(source="pairs.tsv.gz", target="pairs.tsv.gz"))
 
 

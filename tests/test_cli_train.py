@@ -69,9 +69,7 @@ def test_missing_unequal_and_empty_corpora(files, tmp_path):
     refused(
         *parallel(empty, empty, out), folder=tmp_path, says=f"The corpus of {empty}, {empty} is empty: it has no line"
     )
-    refused(
-        *parallel(blank, ten, out), folder=tmp_path, says=r"every one of its pairs \(10\) is blank or has an empty side"
-    )
+    refused(*parallel(blank, ten, out), folder=tmp_path, says=r"all its pairs \(10\) are blank or have an empty side")
     refused(*parallel(tmp_path, ten, out), folder=tmp_path, says="is a folder; give a text file")
     bad = tmp_path / "bad"
     bad.write_bytes(b"one\n" * 7 + b"\xff\n" + b"two\n" * 2)
@@ -91,13 +89,11 @@ def test_a_corpus_of_one_pair(files, tmp_path):
 def test_half_a_corpus_and_two_corpora(files, tmp_path):
     ten, out = files("ten", 10), tmp_path / "run"
     start = ["train", "--model", "bahdanau", "--out", out]
-    refused(
-        *start, "--source", ten, folder=tmp_path, says="Only --source is given; a parallel corpus needs --target too"
-    )
+    refused(*start, "--source", ten, folder=tmp_path, says="Only --source is set; a parallel corpus needs --target too")
     mine = files("data.source", 3)  # the name of a file, not of a setting
     refused(*start, "--source", mine, "--target", ten, folder=tmp_path, says=f"{mine} has 3 lines and {ten} has 10")
     refused(*start, folder=tmp_path, says="There is no corpus")
-    refused(*start, "--corpus", "copy", "--source", ten, "--target", ten, folder=tmp_path, says="give one of the two")
+    refused(*start, "--corpus", "copy", "--source", ten, "--target", ten, folder=tmp_path, says="set one of the two")
     refused(*start, "--corpus", "copies", folder=tmp_path, says="Did you mean 'copy'")
     captioner = ["train", "--model", "captioner", "--out", out, "--source", ten, "--target", ten]
     refused(*captioner, folder=tmp_path, says="captioner is trained on pictures with captions: .*leave --source out")
@@ -141,7 +137,7 @@ def test_bad_toml(tmp_path):
         ("model = 'bahdanau'", r"\[model\] must be a table"),
         ("data = []", r"\[data\] must be a table"),
         ("[model]\nname = 'cho'\n[extra]\n", "no section 'extra' of settings"),
-        ("[train]\nsteps = 3\n", r"Which model\? Set model.name"),
+        ("[train]\nsteps = 3\n", r"No model is set: set model.name"),
         ("task = 'sing'\n[model]\nname = 'cho'", "is for the task 'translate'; got task = 'sing'"),
     ):
         config.write_text(text, encoding="utf-8")
@@ -183,7 +179,7 @@ def test_the_settings_of_a_user_are_never_written_over(tmp_path):
     (mine / "corpus.en").write_text("precious\n", encoding="utf-8")
     before = snapshot(mine)
     for more in ([], ["train.seed=9"], ["model.width=5"]):
-        refused("train", config, "--out", mine, *more, folder=tmp_path, says="was not written by a run")
+        refused("train", config, "--out", mine, *more, folder=tmp_path, says="was not written by regard")
         assert snapshot(mine) == before
 
 
@@ -241,7 +237,7 @@ def test_a_finished_model_without_checkpoints_is_left_alone(finished, tmp_path):
     shutil.rmtree(run / "checkpoints")
     before = snapshot(run)
     for more in ([], ["train.seed=7"]):
-        says = "holds a finished model and no checkpoint to resume from"
+        says = "holds a finished model but no checkpoint to resume from"
         refused(*small.arguments("bahdanau", run, "train.steps=4", *more), folder=tmp_path, says=says)
         assert snapshot(run) == before
 
@@ -276,7 +272,7 @@ def test_a_run_that_never_began_can_be_begun_otherwise(tmp_path):
     (run / "notes.txt").write_text("mine", encoding="utf-8")
     before = snapshot(run)
     changed = small.arguments("bahdanau", run, "train.steps=4", "data.size=50")
-    refused(*changed, folder=tmp_path, says="holds notes.txt, which no run writes")
+    refused(*changed, folder=tmp_path, says="holds notes.txt, which regard did not write")
     assert snapshot(run) == before
     (run / "notes.txt").unlink()
     assert regard(*changed, folder=tmp_path / "log").code == 0

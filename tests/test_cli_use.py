@@ -380,7 +380,7 @@ def test_wrong_usage_is_one_sentence(arguments, says, tmp_path):
             "look en-fr hi --force xx=word",
             "--force takes STEP=WORD, where STEP is a number from 0, or .*got 'xx=word'.",
         ),
-        ("serve en-fr --source-language jp", "--source-language must be the code of a language; got 'jp'. Did you"),
+        ("serve en-fr --source-language jp", "must be a language code such as en or pt-BR; got 'jp'. Did you"),
         (
             "perplexity en-fr Hello",
             "There is no file 'Hello'. A text is passed on standard input: echo 'Hello' | regard",

@@ -190,7 +190,7 @@ def test_a_damaged_store_is_named_and_made_again(tmp_path):
     config, run = write_corpus(tmp_path), tmp_path / "run"
     first = prepare(PairEncoding(config), run)
     expected = ids(first.train), ids(first.dev)
-    assert not any("made again" in note for note in first.notes)
+    assert not any("rebuilt" in note for note in first.notes)
     for path in sorted((run / "corpus").iterdir()):
         good = path.read_bytes()
         places = {0, len(good) // 2, len(good) - 1} if good else ()
@@ -200,7 +200,7 @@ def test_a_damaged_store_is_named_and_made_again(tmp_path):
                 with pytest.raises(DataError, match=f"{path.name} is missing or damaged"):
                     Store(run / "corpus")
         again = prepare(PairEncoding(config), run)
-        assert [path.name in note for note in again.notes if "made again" in note] == [True]
+        assert [path.name in note for note in again.notes if "rebuilt" in note] == [True]
         assert (ids(again.train), ids(again.dev)) == expected
         path.unlink()
         assert path.name in prepare(PairEncoding(config), run).notes[0]
@@ -293,14 +293,14 @@ def test_bad_corpora_are_refused_in_one_sentence(tmp_path):
         (change(good, source=str(empty), target=str(empty)), "is empty: it has no line"),
         (
             change(good, source=str(blank), target=str(blank)),
-            r"every one of its pairs \(2\) is blank or has an empty side",
+            r"all its pairs \(2\) are blank or have an empty side",
         ),
-        (change(good, source=str(one), target=str(one)), "has 1 usable example: none can be held out; give more"),
+        (change(good, source=str(one), target=str(one)), "has 1 usable example, so none can be held out; add more"),
         (change(good, source=str(invalid), target=str(invalid)), "invalid, line 2: byte 2"),
-        (change(good, target=""), "Only data.source is given"),
+        (change(good, target=""), "Only data.source is set"),
         (change(good, max_length=1), "Nothing is left to train on: 0 of 200 pairs kept; 200 dropped: too long"),
         (change(good, dev_source=str(tmp_path / "gone"), dev_target=str(one)), "There is no file .*gone"),
-        (change(good, dev_source=str(one)), r"Only data\.dev_source is given; .* needs data\.dev_target too"),
+        (change(good, dev_source=str(one)), r"Only data\.dev_source is set; .* needs data\.dev_target too"),
         (change(good, dev_source=str(empty), dev_target=str(empty)), "left to validate with: 0 of 0 pairs kept"),
         (change(good, dev_source=str(blank), dev_target=str(blank)), "left to validate with: .*2 dropped: empty"),
     ]
@@ -350,7 +350,7 @@ def test_settings_pass_through_toml_and_refuse_what_does_not_fit():
         ({"vocabulary": 2}, "data.vocabulary must be at least 5; got 2"),
         ({"max_words": 2}, "data.max_words must be at least data.min_words"),
         ({"sampling": 1.5}, "data.sampling must be at least 0 and below 1"),
-        ({"max_ratio": 0.5}, "data.max_ratio is at least 1"),
+        ({"max_ratio": 0.5}, "data.max_ratio must be at least 1"),
         ({"subwords": "bytes"}, "data.subwords must be one of bpe, unigram, word, char"),
         ({"vocab": 3}, "Did you mean"),
     ):
@@ -475,7 +475,7 @@ def test_another_corpus_than_the_one_trained_on_is_refused_before_anything_chang
     assert prepare(run, keep=True, expected=trained).fingerprint == trained
     path.write_text(path.read_text().replace("wolf", "mole"), encoding="utf-8")
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-    with pytest.raises(RunError, match=r"The corpus is not the one that .*run was trained on; restore it"):
+    with pytest.raises(RunError, match=r"The corpus differs from the one that .*run was trained on; restore it"):
         prepare(run, keep=True, expected=trained)
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
 
@@ -489,7 +489,7 @@ def test_files_that_change_while_they_are_read_are_refused(tmp_path, monkeypatch
         if stage == "vocabulary":
             path.write_text(path.read_text().replace("wolf", "mole"), encoding="utf-8")
 
-    with pytest.raises(DataError, match="The corpus changed while it was being read"):
+    with pytest.raises(DataError, match="The corpus changed while it was read"):
         prepare(tmp_path / "run", progress=change_it)
     assert not (tmp_path / "run" / "corpus").exists()
     prepare(tmp_path / "run")
@@ -584,10 +584,10 @@ def test_a_process_that_dies_is_reported_and_the_others_end(tmp_path, saved, mon
     with tokenisers(tmp_path, ["a"]) as tokenise:
         tokenise(0, ["a dog"])
         started[0].kill()
-        with pytest.raises(DataError, match="process that tokenises ended"):
+        with pytest.raises(DataError, match="tokeniser process ended"):
             tokenise(0, ["a text"] * count)
     assert [process.poll() is not None for process in started] == [True]
-    with tokenisers(tmp_path, ["none"]) as tokenise, pytest.raises(DataError, match="process that tokenises ended"):
+    with tokenisers(tmp_path, ["none"]) as tokenise, pytest.raises(DataError, match="tokeniser process ended"):
         tokenise(0, ["a text"] * count)  # it ends, since there is no such vocabulary
     with tokenisers(tmp_path, ["a"]) as tokenise:
         tokenise(0, ["a dog"])

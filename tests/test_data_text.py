@@ -97,7 +97,7 @@ def test_a_zst_file_without_the_library_for_it_is_one_sentence(tmp_path, monkeyp
     path = tmp_path / "text"
     path.write_bytes(files.zstd.compress(b"word\n"))
     monkeypatch.setattr(files, "zstd", None)
-    with pytest.raises(DataError, match=r"pip install 'regard\[zst\]', or pack them as gz"):
+    with pytest.raises(DataError, match=r"pip install 'regard\[zst\]', or compress them as gz"):
         list(read_lines(path))
 
 
@@ -156,10 +156,10 @@ def test_a_packed_file_has_a_limit(tmp_path, packed):
     path.write_bytes(PACKERS[packed](b"abc\n" * 50_000))
     assert sum(1 for _ in read_lines(path, Reading(max_unpacked=200_000))) == 50_000
     for read in (lambda reading: list(read_lines(path, reading)), lambda reading: list(read_units(str(path), reading))):
-        with pytest.raises(DataError, match=r"text unpacks to more than 1000 bytes \(data\.max_unpacked\)"):
+        with pytest.raises(DataError, match=r"text expands to more than 1000 bytes \(data\.max_unpacked\)"):
             read(Reading(max_unpacked=1000))
     assert len(read_whole(path, 200_000)) == 200_000
-    with pytest.raises(DataError, match="holds more than 0 MiB"):
+    with pytest.raises(DataError, match="has more than 0 MiB"):
         read_whole(path, 199_999)
 
 
@@ -215,7 +215,7 @@ def test_unequal_counts_are_refused_with_both(tmp_path):
         list(parallel_files((long,), (short,)))
     with pytest.raises(DataError, match=r"short has 3 lines and .*long has 5;"):
         list(parallel_files((short,), (long,)))
-    with pytest.raises(DataError, match="Each source file needs its target file; got 2 and 1"):
+    with pytest.raises(DataError, match="Each source file needs one target file; got 2 and 1"):
         list(parallel_files((long, short), (long,)))
 
 
@@ -267,7 +267,7 @@ def test_tsv_keeps_quotes_and_refuses_a_line_without_tab(tmp_path):
     pairs = list(tab_separated((path,)))
     assert [(pair.source, pair.target) for pair in pairs] == rows * 50
     assert [pair.line for pair in pairs] == list(range(1, 201))
-    with pytest.raises(DataError, match="line 2: a line needs source, tab and target"):
+    with pytest.raises(DataError, match="line 2: expected source, tab and target"):
         list(tab_separated((write(tmp_path / "bad", ["a\tb", "no tab"]),)))
     big = '"' * 100_000
     assert [(pair.source, pair.target) for pair in tab_separated((write(tmp_path / "big", [f"{big}\t{big}"]),))] == [
@@ -304,7 +304,7 @@ def test_a_hundred_thousand_strange_pairs_stay_side_by_side(tmp_path):
 
 def test_one_side_only_or_two_kinds_are_refused(tmp_path):
     path = write(tmp_path / "a", ["a\tb"])
-    with pytest.raises(DataError, match=r"Only data\.source is given"):
+    with pytest.raises(DataError, match=r"Only data\.source is set"):
         open_corpus(DataConfig(source=path))
     with pytest.raises(DataError, match="Both tsv and source/target"):
         open_corpus(DataConfig(source=path, target=path, tsv=path))
@@ -340,7 +340,7 @@ def test_report_counts_and_remembers_the_first_lines():
 def test_held_out_sentences_are_whole_and_few(sources, count):
     keys = [sentence_key(source, 7) for source in sources]
     if len(set(sources)) < 2:
-        with pytest.raises(DataError, match="of one and the same text: none can be held out"):
+        with pytest.raises(DataError, match="all with the same text, so none can be held out"):
             choose_held_out(keys, count)
         return
     chosen = choose_held_out(keys, count)

@@ -167,13 +167,13 @@ def test_swapped_and_permuted_vocabularies_are_refused(tmp_path):
     VOCABULARIES["bpe"].save(tmp_path, "source")
     VOCABULARIES["unigram"].save(tmp_path, "target")
     (tmp_path / "source.model").write_bytes((tmp_path / "target.model").read_bytes())
-    with pytest.raises(DataError, match="does not belong to its fingerprint"):
+    with pytest.raises(DataError, match="does not match its fingerprint"):
         Vocabulary.load(tmp_path, "source")
     VOCABULARIES["word"].save(tmp_path, "word")
     header = json.loads((tmp_path / "word.json").read_text())
     header["tokens"][5], header["tokens"][6] = header["tokens"][6], header["tokens"][5]
     (tmp_path / "word.json").write_text(json.dumps(header))
-    with pytest.raises(DataError, match="does not belong to its fingerprint"):
+    with pytest.raises(DataError, match="does not match its fingerprint"):
         Vocabulary.load(tmp_path, "word")
     with pytest.raises(DataError, match="no vocabulary file"):
         Vocabulary.load(tmp_path, "nothing")
@@ -213,9 +213,9 @@ def test_a_size_below_the_characters_is_explained():
 
 
 def test_ids_outside_the_vocabulary_are_refused():
-    with pytest.raises(DataError, match="is not in a vocabulary of"):
+    with pytest.raises(DataError, match="the ids of this vocabulary go from"):
         VOCABULARIES["bpe"].decode([10_000])
-    with pytest.raises(DataError, match="is not in a vocabulary of"):
+    with pytest.raises(DataError, match="the ids of this vocabulary go from"):
         VOCABULARIES["word"].pieces([-1])
 
 

@@ -68,9 +68,9 @@ def test_tsv_is_label_tab_text_and_quotes_are_characters(tmp_path: Path):
             "line 2: There is no field 'text'. Did",
         ),
         ('{"text": 5, "label": "b"}\n', "d.jsonl", "'text' must be text"),
-        ('{"text": "a", "label": 0.5}\n', "d.jsonl", "'label' text or a whole number"),
+        ('{"text": "a", "label": 0.5}\n', "d.jsonl", "'label' text or an integer"),
         ("[" * 100_000 + "\n", "d.jsonl", "not a JSON object"),
-        ("no tab here\n", "d.tsv", "a line needs a label, a tab and the text; got 'no tab here'"),
+        ("no tab here\n", "d.tsv", "expected label, tab and text; got 'no tab here'"),
         ("a\tb\n", "d.csv", r"must be JSON lines \(.jsonl\) or label-tab-text"),
     ],
 )
@@ -97,7 +97,7 @@ def test_another_encoding_is_refused_with_its_line(tmp_path: Path):
 def test_settings_that_name_no_corpus_or_two_are_refused():
     with pytest.raises(ConfigError, match="There are no documents"):
         find_documents(CONFIG)
-    with pytest.raises(ConfigError, match="give one of the two"):
+    with pytest.raises(ConfigError, match="set one of the two"):
         find_documents(replace(CONFIG, files="a.jsonl", corpus="reviews"))
     with pytest.raises(DataError, match="Did you mean 'reviews'"):
         find_documents(replace(CONFIG, corpus="review"))

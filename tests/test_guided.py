@@ -275,8 +275,8 @@ def test_a_guided_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path):
         (["0-0", "", "", "", "0-0", ""], "has 6 lines and the corpus 4 pairs"),
         (["0-0 3-1", "", "", ""], "line 1, links words 3-1, but its pair has 3 source words and 2 target words"),
         (["0-2", "", "", ""], "line 1, links words 0-2"),
-        (["", "0 0", "", ""], "line 2, must hold links i-j of whole numbers, as in 1-2; got '0'"),
-        (["", "1p1", "", ""], "line 2, must hold links i-j of whole numbers"),
+        (["", "0 0", "", ""], "line 2, must hold links i-j with integers, such as 1-2; got '0'"),
+        (["", "1p1", "", ""], "line 2, must hold links i-j with integers"),
     ],
 )
 def test_links_that_do_not_belong_to_the_corpus_are_refused(lines, sentence, tmp_path):
@@ -306,13 +306,13 @@ def settings(**more):
     ("name", "changes", "sentence"),
     [
         ("bahdanau", {"data__alignment": "nowhere.txt"}, "There is no alignment file nowhere.txt"),
-        ("bahdanau", {"data__alignment": ""}, "train.guided needs word links to guide attention by"),
+        ("bahdanau", {"data__alignment": ""}, "train.guided needs word links"),
         ("bahdanau", {"train__guided": -1}, "train.guided must be at least 0; got -1"),
         ("bahdanau", {"train__guided_head": 1}, "train.guided_head is 1, but 'decoder.attention' has one head, 0"),
-        ("bahdanau", {"train__guided_layer": 1}, "train.guided_layer is 1, but of attention over the source"),
+        ("bahdanau", {"train__guided_layer": 1}, "train.guided_layer is 1, but the attention over the source"),
         ("transformer", {"train__guided_head": 2}, "has heads 0 to 1"),
-        ("transformer", {"train__guided_head": -2}, "counts from 0, or is -1 for the mean"),
-        ("transformer", {"train__guided_shift": 2}, "train.guided_shift is 0 or 1; got 2"),
+        ("transformer", {"train__guided_head": -2}, "must be at least 0, or -1 for the mean"),
+        ("transformer", {"train__guided_shift": 2}, "train.guided_shift must be 0 or 1; got 2"),
         ("sutskever", {}, "Sutskever sees the source as one vector"),
     ],
 )

@@ -268,12 +268,12 @@ def test_a_vocabulary_in_yaml_numbers_the_pieces_of_both_languages(tmp_path):
     ("text", "says"),
     [
         ("'</s>': 0\n'<unk>': 1\n'it''s': 2\n\"a\\\"b\\x41\": 3\n:: 4\n", {"it's": 2, 'a"bA': 3, ":": 4}),
-        ("</s>: 0\n<unk>: 0\n", "its own number"),
-        ("</s>: 0\n", "its own number"),
-        ("</s>: 0\n<unk>: 999999\n", "its own number"),
+        ("</s>: 0\n<unk>: 0\n", "a unique number"),
+        ("</s>: 0\n", "a unique number"),
+        ("</s>: 0\n<unk>: 999999\n", "a unique number"),
         ("</s>: 0\n- <unk>\n", "line 2"),
         ("</s>: 0\n<unk>: !!python/object:os.system 1\n", "line 2"),
-        ("", "its own number"),
+        ("", "a unique number"),
     ],
 )
 def test_a_vocabulary_in_yaml_has_tokens_with_numbers_and_nothing_else(text, says):
@@ -350,7 +350,7 @@ def bomb(folder):
 
 HEADER = "{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }"
 DAMAGES = {
-    "a bomb": (bomb, "more than a model of its size"),
+    "a bomb": (bomb, "too many for its size"),
     "a pickle": (lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER % ("|O", 1)) + b"\x80\x04."), "plain numbers"),
     "a deep header": (
         lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER.replace("(%d,)", "(" * 4000) % "<f4")),
@@ -361,7 +361,7 @@ DAMAGES = {
     "no settings": (lambda f: np.savez(f / "model.npz", Wemb=np.zeros((2, 2))), "special:model.yml"),
     "no model": (lambda f: (f / "model.npz").unlink(), "found none"),
     "no vocabulary": (lambda f: (f / "vocab.spm").unlink(), "must hold the vocabulary"),
-    "another type": (change_settings(type="s2s"), "does not have: type is 's2s'"),
+    "another type": (change_settings(type="s2s"), "cannot be imported: type is 's2s'"),
     "an average attention": (
         change_settings(**{"transformer-decoder-autoreg": "average-attention"}),
         "average-attention",
@@ -369,10 +369,13 @@ DAMAGES = {
     "a GRU decoder": (change_settings(**{"dec-cell": "gru"}), "recurrent decoder of 'gru'"),
     "another width": (change_settings(**{"dim-emb": D + 2}), "do not fit together"),
     "a much larger width": (change_settings(**{"dim-emb": 16_000}), "the settings describe a much larger one"),
-    "a huge width": (change_settings(**{"dim-emb": 90_000}), "a table of 1024 positions with 90000 numbers each"),
-    "a width of 5,000 digits": (change_settings(**{"dim-emb": "1" * 5000}), "no size for dim-emb; got 1111"),
+    "a huge width": (change_settings(**{"dim-emb": 90_000}), "1024 positions with 90000 numbers each"),
+    "a width of 5,000 digits": (
+        change_settings(**{"dim-emb": "1" * 5000}),
+        "dim-emb must be an integer from 1 to 99999; got 1111",
+    ),
     "a matrix of another shape": (replaced("encoder_l1_self_Wk", np.zeros((2, 2), np.float32)), "do not fit together"),
-    "no width": (change_settings(**{"dim-emb": "wide"}), "no size for dim-emb"),
+    "no width": (change_settings(**{"dim-emb": "wide"}), "dim-emb must be an integer from 1 to 99999"),
     "a missing matrix": (drop("encoder_l2_ffn_W1"), "no 'encoder_l2_ffn_W1'"),
 }
 

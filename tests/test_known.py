@@ -83,15 +83,13 @@ def test_a_real_folder_of_that_name_wins(installed: Path, tmp_path: Path):
 def test_a_name_that_is_no_model_is_one_sentence(installed: Path):
     with pytest.raises(RunError, match=r"A text comes after the name of a model: regard translate en-fr 'Who is it\?'"):
         regard.load("Who is it?")
-    with pytest.raises(RunError, match=r"There is no run folder en-fx.*Did you mean 'en-fr'"):
+    with pytest.raises(RunError, match=r"There is no run folder or model en-fx.*Did you mean 'en-fr'"):
         regard.load("en-fx")
     with pytest.raises(RunError, match="Did you mean 'en-fr/bahdanau'"):
         regard.load("en-fr/bahdanaw")
     with pytest.raises(RunError, match="The model fr-en is not part of this installation"):
         regard.load("fr-en")
-    with pytest.raises(
-        RunError, match=r"no run folder en-de and no model of that name\. Known: en-fr, .*, fr-en; others"
-    ):
+    with pytest.raises(RunError, match=r"no run folder or model en-de\. Known: en-fr, .*, fr-en; train others"):
         known.find_run("en-de")
     with pytest.raises(RunError, match="Did you mean 'en-fr/bahdanau'"):
         known.find_run("bahdanau")
@@ -153,7 +151,7 @@ def test_commands_know_the_names(home: Path, tmp_path: Path):
         for kind in kinds:
             assert run(name, "en-fr/bahdanau", f"--{kind}", tmp_path / f"a.{kind}").out == both
     assert "--tsv" in run("align", "en-fr", code=2).err
-    assert "give one of the two" in run("heads", "en-fr", *files, "--tsv", tmp_path / "a.tsv", code=2).err
+    assert "set one of the two" in run("heads", "en-fr", *files, "--tsv", tmp_path / "a.tsv", code=2).err
     assert "against" in run("compare", "en-fr", "en-fr/bahdanau", *files).out
 
 
@@ -196,7 +194,7 @@ def test_a_choice_of_heads_does_not_change_a_model_that_ships(home: Path, tmp_pa
     ):
         found = command("align", *given, "--choose", folder=tmp_path / "log", plant=WithModels(home))
         assert found.code == 2
-        assert "en-fr ships with regard and is not changed" in found.err
+        assert "en-fr is included with regard and cannot be changed" in found.err
         assert "regard export en-fr --out en-fr-transformer-copy." in found.err
     assert not [*home.rglob("alignment.json"), *(tmp_path / "own").rglob("alignment.json")]
 

@@ -142,7 +142,7 @@ def test_a_drawing_does_not_replace_what_it_is_made_of(regard_command, picture, 
     ):
         code, out, err = regard_command(*given)
         assert (code, out) == (2, "")
-        assert "is also an input, which would be lost; write to another file." in err
+        assert "is also an input and would be overwritten; write to another file." in err
     assert (picture.read_bytes(), page.read_text()) == (before, f"{REVIEW}\n")
 
 

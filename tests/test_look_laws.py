@@ -382,8 +382,8 @@ def test_an_empty_target_is_the_end_alone(tmp_path):
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [
-        ([5, 9999], r"Token 9999 is not in a vocabulary of"),
-        ([-1], r"Token -1 is not in a vocabulary of"),
+        ([5, 9999], r"There is no token 9999: the ids"),
+        ([-1], r"There is no token -1: the ids"),
         ([5, END, 6], r"cannot contain the symbol </s> \(token 2\); leave it out\."),
         ([0.5], r"A translation is text or a list of token ids; got \[0\.5\]\."),
         (7, r"A translation is text or a list of token ids; got 7\."),

@@ -125,7 +125,7 @@ def test_mistakes_are_refused(tmp_path: Path):
             make().draw(tmp_path / "a.png", view="region", cells=cells)
     (tmp_path / "no.png").write_bytes(b"GIF89a")
     for view in ("picture", "region", "film"):
-        with pytest.raises(DataError, match=r"no\.png is none of these; a picture must be JPEG, PNG or WebP"):
+        with pytest.raises(DataError, match=r"no\.png has another format; a picture must be JPEG, PNG or WebP"):
             make().draw(tmp_path / "a.png", view=view, picture=tmp_path / "no.png")
 
 

@@ -51,9 +51,20 @@ def test_a_misspelled_field_is_refused_with_the_nearest(server: Server) -> None:
     assert refused.status_code == 422
     assert "There is no field 'baem' of /api/v1/trace. Did you mean 'beam'? Known: model, text" in refused.text
     refused = server.post("/api/v1/what-if", text="ba", changes=[{"kind": "mask", "position": 0, "head": 1}])
-    assert refused.json()["error"] == "There is no field 'head' of a change of mask. Known: kind, position."
+    assert refused.json()["error"] == "There is no field 'head' of a mask change. Known: kind, position."
     assert server.client.get("/api/v1/heads", params={"modle": "x"}).status_code == 422
     assert server.translate("ba da", speed="high")["translatedText"], "other APIs have fields that we do not know"
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [("path", "head"), ("path", "layers"), ("worth", "layers"), ("worth", "heads"), ("beam", "target"),
+     ("beam", "prefix"), ("steps", "heads")],
+)  # fmt: skip
+def test_a_field_without_effect_is_refused(server: Server, path: str, field: str) -> None:
+    refused = server.post(f"/api/v1/{path}", text="ba", **{field: [0]})
+    assert refused.status_code == 422
+    assert f"There is no field '{field}' of /api/v1/{path}." in refused.json()["error"]
 
 
 def test_json_that_is_sent_as_a_form_is_refused_with_the_header_it_needs(server: Server) -> None:
@@ -67,7 +78,7 @@ def test_json_that_is_sent_as_a_form_is_refused_with_the_header_it_needs(server:
 def test_translators_describe_no_pictures(server: Server) -> None:
     refused = server.client.post("/api/v1/caption", content=b"any picture")
     assert refused.status_code == 404
-    assert "No model here describes pictures" in refused.json()["error"]
+    assert "No loaded model describes pictures" in refused.json()["error"]
 
 
 def test_a_trace_is_one_that_regard_reads(server: Server) -> None:
@@ -210,9 +221,10 @@ def test_what_if_changes_what_is_looked_at_and_says_so(server: Server) -> None:
         ("what-if", {"changes": {}}, "changes must be a list of objects"),
         ("what-if", {"changes": [{"kind": "magic"}]}, "A change must be one of"),
         ("what-if", {"changes": [{"kind": "magic" * 100, "head": "x"}]}, f"got '{'magic' * 8}'."),
-        ("what-if", {"changes": [{"kind": "mask"}]}, "needs position as a whole number"),
+        ("what-if", {"changes": [{"kind": "mask"}]}, "A mask change needs position, an integer from 0 to 10000."),
         ("what-if", {"changes": [{"kind": "mask", "position": 99}]}, "There is no source position 99"),
-        ("what-if", {"changes": [{"kind": "temperature", "value": 0}]}, "a value between"),
+        ("what-if", {"changes": [{"kind": "temperature", "value": 0}]}, "needs value, a number from 0.001 to 1000"),
+        ("what-if", {"target": "fo", "prefix": "fo"}, "Send target, a whole translation, or prefix"),
         ("what-if", {"changes": [{"kind": "silence", "name": "nowhere"}]}, "There is no attention module"),
         ("what-if", {"changes": [{"kind": "mask", "position": 0}] * 33}, "At most 32 changes"),
     ],

@@ -109,7 +109,7 @@ def test_alignment_gives_code_points_of_both_texts(server: Server) -> None:
         ({**FIELDS, "alternatives": -1}, 400, "Invalid request: alternatives parameter must be >= 0"),
         ({**FIELDS, "q": 5}, 400, "Invalid request: q parameter is not text"),
         ({**FIELDS, "q": ["ba", None]}, 400, "Invalid request: q parameter is not text"),
-        ({**FIELDS, "model": "none"}, 404, "There is no model 'none' here; GET /api/v1/models lists them."),
+        ({**FIELDS, "model": "none"}, 404, "There is no model 'none'; GET /api/v1/models lists them."),
     ],
 )
 def test_errors_have_their_status_and_one_sentence(server: Server, fields: dict, status: int, sentence: str) -> None:
@@ -144,8 +144,8 @@ def test_a_body_on_get_is_tolerated(server: Server) -> None:
 
 
 def test_unknown_paths_and_methods_answer_in_json(server: Server) -> None:
-    assert server.client.get("/nothing").json() == {"error": "There is nothing here."}
-    assert server.client.get("/v2/nothing").json() == {"message": "There is nothing here."}
+    assert server.client.get("/nothing").json() == {"error": "Not found; GET /spec lists the endpoints."}
+    assert server.client.get("/v2/nothing").json() == {"message": "Not found; GET /spec lists the endpoints."}
     refused = server.client.get("/translate")
     assert (refused.status_code, set(refused.json())) == (405, {"error"})
 

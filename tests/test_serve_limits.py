@@ -72,7 +72,8 @@ def test_unread_files_do_not_take_all_open_files() -> None:
         for _ in range(20):
             given = {"q": "ba da", "source": "en", "target": "de"}
             found = httpx.post(f"{server.address}translate", json=given, timeout=PATIENCE, trust_env=False)
-            assert found.json() in ({"translatedText": "da ba"}, {"error": "The server has too many connections."})
+            full = {"error": "The server has too many connections; try again later."}
+            assert found.json() in ({"translatedText": "da ba"}, full)
         for line in lines:
             line.close()
     finally:
@@ -455,7 +456,7 @@ def test_limits_are_changed_by_name() -> None:
         ("second=1", "Did you mean 'seconds'"),
         ("queue=x", "limit.queue must be a whole number; got 'x'"),
         ("queue=0", "limit.queue must be above 0"),
-        ("queue", "A limit is written NAME=NUMBER; got 'queue'"),
+        ("queue", "A limit must be NAME=NUMBER; got 'queue'"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             Limits().changed([setting])

@@ -156,7 +156,7 @@ def test_a_captioner_alone_is_no_translator(alone: Server) -> None:
     }.items():
         refused = alone.client.post(path, json=fields, headers={"authorization": f"Bearer {KEY['api_key']}"})
         assert refused.status_code == 404
-        assert "No model here translates" in refused.text
+        assert "No loaded model translates" in refused.text
     assert "/api/v1/caption" in get("/spec", params=KEY).json()["paths"]
 
 
@@ -167,7 +167,7 @@ def test_a_run_of_another_task_cannot_be_served(tmp_path: Path) -> None:
         "train": {"steps": 1},
     }
     train(resolve(wanted), tmp_path / "reviews")
-    with pytest.raises(RunError, match="for the task 'classify'; only translators and captioners can be served"):
+    with pytest.raises(RunError, match="of the task 'classify'; only translators and captioners can be served"):
         load_model(str(tmp_path / "reviews"), Limits())
     with pytest.raises(AssertionError, match="did not start"):  # it gives no address
         Server(tmp_path / "reviews")
@@ -252,8 +252,8 @@ def peak(server: Server) -> float:
         ({"params": {"beam": 21}}, "must be <= 20"),
         ({"params": {"nbest": 0}}, "must be >= 1"),
         ({"params": {"nbest": 12}}, "must be <= 11"),
-        ({"files": {"image": SCENE}, "data": {"model": "x"}}, "must hold the field image alone"),
-        ({"files": {"other": SCENE}}, "must hold the field image alone"),
+        ({"files": {"image": SCENE}, "data": {"model": "x"}}, "must hold only the field image"),
+        ({"files": {"other": SCENE}}, "must hold only the field image"),
         ({"files": [("image", SCENE), ("image", SCENE)]}, "One picture at a time"),
         ({"content": b"x", "headers": {"content-type": "multipart/form-data"}}, "Invalid multipart form"),
     ],

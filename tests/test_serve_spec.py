@@ -2,14 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from urllib.parse import quote
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from serve_parts import Server, shared
+from serve_parts import Server, one_vector, serving, shared, trained
 
 from regard.serve.app import ENDPOINTS
 from regard.serve.changes import KINDS as CHANGES
@@ -57,6 +58,18 @@ def test_what_the_description_allows_gets_an_answer_that_it_describes(server: Se
             case.call_and_validate(checks=checks)
 
         send()
+
+
+@pytest.mark.parametrize("run", [trained, one_vector])
+def test_the_examples_are_accepted(run: Callable[[], Path], tmp_path: Path) -> None:
+    """/docs shows them as commands."""
+    with serving(run(), suggestions=tmp_path / "suggestions") as server:
+        for path, operations in server.client.get("/spec").json()["paths"].items():
+            content = operations.get("post", {}).get("requestBody", {}).get("content", {})
+            if "application/json" in content:
+                answer = server.post(path, **content["application/json"]["example"])
+                transformer = "Only a Transformer has a path"
+                assert answer.status_code < 300 or transformer in answer.text, (path, answer.text)
 
 
 def test_the_description_says_what_a_change_holds(server: Server) -> None:

@@ -176,6 +176,14 @@ def test_the_worth_of_a_head_is_what_silencing_it_costs(deep: Server) -> None:
     without = deep.post("/api/v1/what-if", text=text, target=target, changes=[change]).json()
     total = [sum(token["logprob"] for token in one["target"]["tokens"]) for one in (trace, without)]
     assert total[0] - total[1] == pytest.approx(heads[0]["drop"], abs=1e-3)
+    cold = {"kind": "temperature", "value": 0.2}
+    (first, *_) = deep.post("/api/v1/worth", text=text, target=target, changes=[cold]).json()["heads"]
+    silent = {"kind": "silence", "name": first["name"], "head": first["head"]}
+    both = [
+        deep.post("/api/v1/what-if", text=text, target=target, changes=some).json() for some in ([cold], [cold, silent])
+    ]
+    total = [sum(token["logprob"] for token in one["target"]["tokens"]) for one in both]
+    assert total[0] - total[1] == pytest.approx(first["drop"], abs=1e-3), "measured under the changes"
 
 
 def test_while_models_are_loaded_the_server_says_so() -> None:
@@ -189,7 +197,7 @@ def test_while_models_are_loaded_the_server_says_so() -> None:
     health, languages = (asyncio.run(ask(path)) for path in ("/health", "/languages"))
     assert (health.status_code, health.json()["error"]) == (503, "the models are being loaded")
     assert (languages.status_code, languages.headers["retry-after"]) == (503, "2")
-    assert languages.json()["error"] == "The models are being loaded; GET /health says when they can be used."
+    assert languages.json()["error"] == "The models are being loaded; GET /health reports when they are ready."
     state.open()
     assert asyncio.run(ask("/languages")).json() == []
 
@@ -207,7 +215,7 @@ def test_languages_that_a_run_does_not_name_come_from_the_operator(logged: list[
     assert pairs("EN", "pt") == {"en": ["fr"]}  # the run names its target language
     assert not logged
     assert pairs("", "") == {"und": ["fr"]}
-    assert logged[0].startswith("runs/m: languages that the run does not name are served as und; name them")
+    assert logged[0].startswith("runs/m: the run does not name its languages, so they are served as und; name them")
 
 
 def test_a_model_that_ships_has_the_name_that_other_commands_use() -> None:
@@ -220,7 +228,7 @@ def test_a_model_that_ships_has_the_name_that_other_commands_use() -> None:
         ("", "en-fr-bahdanau"),
     ):
         assert state.named(given, "translate") is state.workers[expected]
-    with pytest.raises(RefusedError, match="There is no model 'en-fr-cho' here"):
+    with pytest.raises(RefusedError, match="There is no model 'en-fr-cho'"):
         state.named("en-fr/cho", "translate")
 
 
@@ -244,7 +252,7 @@ def test_suggestions_are_kept_where_the_operator_wants_them(tmp_path: Path) -> N
 def test_the_name_of_a_language_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^data.source_language must be a language code such as en or pt-BR; got 'E"):
         serve([tmp_path], languages=("English", "fr"))
-    says = r"^data.target_language must be the code of a language; got 'jp'. Did you mean 'ja' \(Japanese\)\?$"
+    says = r"^data.target_language must be a language code .*; got 'jp'. Did you mean 'ja' \(Japanese\)\?$"
     with pytest.raises(ConfigError, match=says):
         serve([tmp_path], languages=("en", "jp"))
 

@@ -134,7 +134,7 @@ def test_weights_that_do_not_fit_together_are_refused(out: Path, tmp_path: Path,
 
 
 def test_nothing_is_overwritten_and_unknown_formats_are_refused(out: Path, tmp_path: Path):
-    with pytest.raises(RunError, match="is not an empty folder; nothing was touched"):
+    with pytest.raises(RunError, match="is not an empty folder; nothing was changed"):
         export(trained.run("copy"), out)
     with pytest.raises(ConfigError, match="Did you mean 'small'"):
         export(trained.run("copy"), tmp_path / "x", "smal")

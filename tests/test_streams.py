@@ -49,7 +49,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 
 def test_more_streams_than_the_text_has_tokens_for_are_refused(tmp_path: Path):
-    with pytest.raises(DataError, match=r"data.streams = 300 parts of at least data.context = 7 tokens are more than"):
+    with pytest.raises(DataError, match=r"too few for data.streams = 300 parts of at least data.context = 7"):
         prepare(TextEncoding(replace(CONFIG, streams=300)), tmp_path)
 
 
@@ -227,7 +227,7 @@ def test_a_model_of_another_package_whose_state_grows_is_refused(data: Data, tmp
         cut = TextModel.cut  # type: ignore[assignment]
 
     model = Growing(replace(attentive_lm.PRESETS["tiny"], **data.encoding.sizes()))
-    with pytest.raises(ConfigError, match="`read` of Growing makes it grow; define `cut`"):
+    with pytest.raises(ConfigError, match="state of Growing grows in `read`; define `cut`"):
         task_of(data, tmp_path).ready(model)
 
 
@@ -248,5 +248,5 @@ def test_what_cannot_be_carried_is_refused(data: Data, tmp_path: Path):
         with pytest.raises(ConfigError, match=rf"grows with the text; set model\.{bound}, the number of last words"):
             begin(resolve(gather(None, model, "tiny", settings, corpus="tales")), tmp_path / "run")
     ranks: Any = SimpleNamespace(world=2, device=CPU)
-    with pytest.raises(ConfigError, match="trained by one process; start it without torchrun, or with --workers 1"):
+    with pytest.raises(ConfigError, match="needs a single process; start it without torchrun, or with --workers 1"):
         Loop(task_of(data, tmp_path), make(data), ranks)

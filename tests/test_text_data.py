@@ -67,7 +67,7 @@ def test_a_text_is_prepared_the_same_the_second_time(tmp_path: Path):
 def test_texts_that_cannot_be_read_are_refused(tmp_path: Path):
     blank = tmp_path / "blank.txt"
     blank.write_text("\n \n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"every one of its lines \(2\) is blank"):
+    with pytest.raises(DataError, match=r"all its lines \(2\) are blank"):
         prepare(TextEncoding(replace(CONFIG, files=str(blank))), tmp_path / "run")
     with pytest.raises(DataError, match="There is no file"):
         prepare(TextEncoding(replace(CONFIG, files=str(tmp_path / "none.txt"))), tmp_path / "run")

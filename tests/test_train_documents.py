@@ -123,11 +123,11 @@ def test_embeddings_start_from_the_vectors_of_a_file(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("the 1.0 2.0\n", r"line 1: a vector of model.embedding = 32 numbers was expected; got 2"),
-        ("the " + "1 " * 33, r"line 1: a vector of model.embedding = 32 numbers was expected; got 33"),
-        ("the " + "x " * 32, "line 1: 'the' is followed by what is no number"),
-        ("the " + "nan " * 32, "not finite"),
-        ("qqqq " + "1 " * 32, "a vector for no word of the vocabulary"),
+        ("the 1.0 2.0\n", r"line 1: expected a vector of model.embedding = 32 numbers; got 2"),
+        ("the " + "1 " * 33, r"line 1: expected a vector of model.embedding = 32 numbers; got 33"),
+        ("the " + "x " * 32, "line 1: expected numbers after 'the'"),
+        ("the " + "nan " * 32, "non-finite"),
+        ("qqqq " + "1 " * 32, "no vector for any word of the vocabulary"),
     ],
 )
 def test_vectors_that_do_not_fit_are_refused(reviews: Data, tmp_path: Path, text: str, says: str):

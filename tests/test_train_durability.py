@@ -87,7 +87,7 @@ def test_a_save_that_fails_at_any_operation_keeps_the_last_one(fault, run):
         if not returned:
             assert isinstance(error, Crash) == (fault == "crash")
             assert fault == "crash" or "The checkpoint of step 3" in str(error)
-            assert fault == "crash" or "Earlier checkpoints are untouched" in str(error)
+            assert fault == "crash" or "Earlier checkpoints are unchanged" in str(error)
         if not disk.failed:
             assert returned
             break

@@ -135,7 +135,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
                 loop.parameters[0][0, 0] = math.inf
 
     loop = make_loop(run, "train.steps=20", "train.save_every=6", "train.validate_every=5", observe=observe)
-    with pytest.raises(TrainingError, match="weights at step 6 are not finite, so they were not saved"):
+    with pytest.raises(TrainingError, match="weights at step 6 are not finite and were not saved"):
         loop.run()
     assert [folder.name for folder in checkpoints(run)] == ["000005"]
 
@@ -373,7 +373,7 @@ def test_the_rule_for_the_best_checkpoint_is_reported(tmp_path):
 
 def test_two_equal_passes_are_reported(tmp_path):
     twice = ("train.steps=2", "train.consistency=5")
-    assert "model.dropout is 0, so that both passes are equal" in notes(tmp_path / "equal", *twice)
+    assert "model.dropout is 0, so both passes are equal" in notes(tmp_path / "equal", *twice)
     assert "passes" not in notes(tmp_path / "dropout", *twice, "model.dropout=0.1")
     assert not equal_passes(TrainConfig(consistency=5.0), MODELS["monotonic"].presets["tiny"])  # it has noise
 

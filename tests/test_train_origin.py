@@ -137,7 +137,7 @@ def test_what_contradicts_the_other_run_is_refused_by_name(settings, named, firs
     with pytest.raises(ConfigError) as refused:
         train(tmp_path / "new", first, *settings)
     sentence = str(refused.value)
-    assert f"train.start_from takes over the model and vocabulary of {first}, where {named}. Leave " in sentence
+    assert f"train.start_from uses the model and vocabulary of {first}, where {named}. Leave " in sentence
     assert not (tmp_path / "new").exists(), "nothing is left behind"
 
 

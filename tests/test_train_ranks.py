@@ -173,7 +173,7 @@ def test_a_rank_that_is_stopped_ends_the_other_which_names_it(tmp_path):
         started.append((command, start_ranks(command, 2, tmp_path / f"log {stopped}", plants)))
     for stopped, (_, ranks) in enumerate(started):
         assert ranks[1 - stopped].wait() == 1
-        assert f"Rank {stopped} has given no sign of life" in ranks[1 - stopped].err
+        assert f"Rank {stopped} has not responded" in ranks[1 - stopped].err
         ranks[stopped].send(signal.SIGKILL)
         ranks[stopped].wait()
     assert run_ranks(started[1][0], 2, tmp_path / "log") == [0, 0]

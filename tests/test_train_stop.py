@@ -197,7 +197,7 @@ def test_a_start_that_was_never_trained_is_replaced_and_what_it_left_is_gone(tmp
         small.train("bahdanau", run, "data.subwords=char", observe=lambda event: 1 // 0)
     assert read_config(run)["data"]["subwords"] == "char"
     (run / "notes.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(RunError, match=r"holds notes\.txt, which no run writes; choose another --out"):
+    with pytest.raises(RunError, match=r"holds notes\.txt, which regard did not write; choose another --out"):
         small.train("bahdanau", run, "data.subwords=word")
 
 
@@ -228,7 +228,7 @@ def test_a_folder_made_for_nothing_goes_and_one_that_was_there_stays(tmp_path):
             raise ConfigError("refused")
         assert run.exists() == existed
     (run / "mine").touch()
-    with pytest.raises(RunError, match="is not a run of regard; nothing was touched"), held(run):
+    with pytest.raises(RunError, match="is not a run of regard; nothing was changed"), held(run):
         pass
     assert [path.name for path in run.iterdir() if path.name != ".lock"] == ["mine"]
 

@@ -48,7 +48,7 @@ def test_a_file_is_not_written_over_itself(copier, tmp_path) -> None:
     (tmp_path / "x.txt").write_text(text, encoding="utf-8")
     (tmp_path / "same.txt").symlink_to(tmp_path / "x.txt")
     for out in ("x.txt", "same.txt"):
-        with pytest.raises(DataError, match="is also an input, which would be lost; write to another file"):
+        with pytest.raises(DataError, match="is also an input and would be overwritten; write to another file"):
             translate_file(copier, tmp_path / "x.txt", tmp_path / out)
     assert (tmp_path / "x.txt").read_text(encoding="utf-8") == text
 
@@ -87,7 +87,7 @@ def test_a_page_names_the_language_of_its_translation(tmp_path) -> None:
 
 def test_a_file_that_cannot_be_read_leaves_nothing_behind(copier, tmp_path) -> None:
     (tmp_path / "x.xlf").write_text("<xliff><file>", encoding="utf-8")
-    with pytest.raises(DataError, match=r"x\.xlf: This is no whole XML"):
+    with pytest.raises(DataError, match=r"x\.xlf: The XML is not valid"):
         translate_file(copier, tmp_path / "x.xlf", tmp_path / "y.xlf")
     assert [path.name for path in tmp_path.iterdir()] == ["x.xlf"]
 
@@ -109,7 +109,7 @@ def test_translate_file_and_download_file(server: Server) -> None:
     assert server.client.get("/download_file/nothing.html").status_code == 404
     for name, data, expected in [
         ("x.docx", b"PK", "file ending"),
-        ("x.po", b"msgid 'x", "no line of a PO file"),
+        ("x.po", b"msgid 'x", "must be a comment or a string"),
         ("x.html", b"caf\xe9", "not valid utf-8"),
     ]:
         refused = server.client.post("/translate_file", data=fields, files={"file": (name, data)})

@@ -1,15 +1,15 @@
-"""Batches by token count, in an order that depends on the seed and the epoch and on nothing else.
+"""Batches by token count, in an order that depends only on the seed and the epoch.
 
 The batches of an epoch are a pure function of (lengths, batch_tokens, seed, epoch). They are the same for any number
-of ranks: rank r of W takes rows r, r + W, r + 2W, ... of every batch. Position k in the epoch is therefore all that a
-checkpoint needs, and a run may resume with another number of ranks.
+of ranks: rank r of W takes rows r, r + W, r + 2W, ... of every batch. So a checkpoint only needs the position in the
+epoch, and a run may resume with another number of ranks.
 
-A corpus is planned in shards of a million pairs, so that no process ever holds the lengths or the order of all of it.
-Shards take their pairs from blocks all over the corpus; their order and that of the batches inside them change with
+A corpus is planned in shards of a million pairs, so that no process holds the lengths or the order of all of it. The
+pairs of a shard come from blocks all over the corpus; the order of shards, and of the batches in them, changes with
 every epoch.
 
-A GPU that records its updates needs few shapes: `ShardedPlan(..., even=True)` makes batches of lengths on a coarse
-scale, and `make_even` pads a batch to that scale. What it adds is masked everywhere, so that no loss changes.
+CUDA graphs need few shapes: `ShardedPlan(..., even=True)` plans batches with lengths on a coarse scale, and `make_even`
+pads a batch to that scale. The padding is masked everywhere, so that the loss does not change.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ from torch import Tensor
 from regard.symbols import PAD, START
 
 Row = Sequence[int] | NDArray[Any]  # token ids
-EpochPlan = Sequence[NDArray[np.int64]]  # the numbers of the examples of each batch
-BLOCK = 4096  # neighbours in the corpus that stay in one shard, so that they are read from one place of the disk
-BLOCKS = 256  # of a shard
+EpochPlan = Sequence[NDArray[np.int64]]  # the indices of the examples of each batch
+BLOCK = 4096  # consecutive examples that stay in one shard, so that they are read together from disk
+BLOCKS = 256  # in a shard
 
 
 class Lengths(Protocol):
-    """The lengths of all examples: an array, or what reads a part of them like one."""
+    """The lengths of all examples: an array, or an object that is indexed like one."""
 
     def __len__(self) -> int: ...
 
@@ -37,7 +37,7 @@ class Lengths(Protocol):
 
 
 class Batch(NamedTuple):
-    """Rows of ids that end with END and then PAD; lengths count END."""
+    """Rows of ids with END, padded with PAD; lengths include END."""
 
     indices: Tensor  # [B] which pairs of the dataset these are
     source: Tensor  # [B, S]
@@ -47,34 +47,34 @@ class Batch(NamedTuple):
 
 
 class PackedBatch(NamedTuple):
-    """Sentences end to end, one row a side; `slots` and `queries` say where the words of each are.
+    """Concatenated sentences, one row per side; `slots` and `queries` are the positions of each sentence's words.
 
-    What fills up a row are sentences of PAD, so that each place belongs to one sentence.
+    The padding at the end of a row consists of sentences of PAD, so that each position belongs to one sentence.
     """
 
     source: Tensor  # [1, N]
-    slots: Tensor  # [B, S] places in `source`; -1 where a sentence has ended
-    words: Tensor  # [1, M] what the decoder reads: START, then the target without its last word
-    queries: Tensor  # [B, T] places in `words` and `target`; -1 likewise
+    slots: Tensor  # [B, S] positions in `source`; -1 after the end of a sentence
+    words: Tensor  # [1, M] the input of the decoder: START, then the target without its last word
+    queries: Tensor  # [B, T] positions in `words` and `target`; -1 after the end of a sentence
     target: Tensor  # [1, M]
 
 
 class Pairs(Protocol):
-    """What batching needs of a dataset."""
+    """The interface of a dataset for batching."""
 
     def __len__(self) -> int: ...
 
     def take(self, indices: Sequence[int], epoch: int = 0) -> tuple[Sequence[Row], Sequence[Row]]:
-        """Sources and targets, END included; `epoch` matters where segmentations are sampled."""
+        """Sources and targets with END; `epoch` matters if segmentations are sampled."""
         ...
 
 
 class ShardedPlan(EpochPlan):
-    """Batches of pairs of like length, none wider than `batch_tokens`: B * max(S, T) <= batch_tokens.
+    """Batches of pairs of similar length: B * max(S, T) <= batch_tokens.
 
-    Pairs of a shard are sorted by length with ties in random order, cut, and the batches shuffled. A pair longer than
-    `batch_tokens` is a batch alone. With `even`, lengths count as `round_up` makes them. One shard of batches is in
-    memory at a time.
+    The pairs of a shard are sorted by length with random ties and split into batches, which are shuffled. A pair longer
+    than `batch_tokens` is its own batch. With `even`, lengths are rounded by `round_up`. One shard is in memory at a
+    time.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ShardedPlan(EpochPlan):
         counts = np.array([self._count(shard) for shard in range(len(self.shards))], np.int64)
         self.order = _shuffled(len(counts), [self.seed, epoch])
         self.ends = np.cumsum(counts[self.order])
-        self.read: tuple[int, list[NDArray[np.int64]]] = -1, []  # the shard that was read last, and its batches
+        self.read: tuple[int, list[NDArray[np.int64]]] = -1, []  # the last shard and its batches
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -105,17 +105,17 @@ class ShardedPlan(EpochPlan):
         return self.read[1][place - int(self.ends[turn])]  # from the end of the shard
 
     def _examples(self, shard: int) -> NDArray[np.int64]:
-        """The numbers of the examples of a shard."""
+        """The indices of the examples of a shard."""
         found = (np.sort(self.shards[shard])[:, None] * BLOCK + np.arange(BLOCK)).ravel()
         return found[found < len(self.lengths[0])]
 
     def _kinds(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The lengths of both sides as one number for each example, by which they are sorted."""
+        """The sort key of each example: the lengths of both sides as one number."""
         source, target = (round_up(side[examples]) if self.even else side[examples] for side in self.lengths)
         return source << 32 | target
 
     def _count(self, shard: int) -> int:
-        """The number of batches of a shard, which does not depend on the order of examples of the same lengths."""
+        """The number of batches of a shard; it does not depend on the order of ties."""
         return len(_borders(np.sort(self._kinds(self._examples(shard))), self.batch_tokens))
 
     def _batches(self, shard: int) -> list[NDArray[np.int64]]:
@@ -128,17 +128,17 @@ class ShardedPlan(EpochPlan):
 
 
 def _shuffled(count: int, entropy: list[int]) -> NDArray[np.int64]:
-    """0 ... count - 1 in an order that follows from `entropy`.
+    """0 ... count - 1 in an order that depends only on `entropy`.
 
-    Raw 64-bit draws, sorted: numpy promises that this stream never changes, unlike `permutation`.
+    It sorts raw 64-bit draws: numpy guarantees that this stream never changes, unlike `permutation`.
     """
     stream = np.random.Philox(np.random.SeedSequence(entropy))
     return np.argsort(stream.random_raw(count), kind="stable") if count else np.zeros(0, np.int64)
 
 
 def _borders(kinds: NDArray[np.int64], batch_tokens: int) -> list[int]:
-    """Where batches begin among examples sorted by their lengths."""
-    ends = np.append(np.flatnonzero(np.diff(kinds)) + 1, len(kinds))  # of the examples of the same lengths
+    """The start of each batch among examples sorted by length."""
+    ends = np.append(np.flatnonzero(np.diff(kinds)) + 1, len(kinds))  # of the runs of equal lengths
     widths = np.maximum(kinds[ends - 1] >> 32, kinds[ends - 1] & 0xFFFFFFFF)
     borders, place, widest = [0], 0, 0
     for width, end in zip(widths.tolist(), ends.tolist(), strict=True):
@@ -161,10 +161,10 @@ def round_up(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def make_even(batch: Any, batch_tokens: int, world: int = 1) -> Any:
-    """A batch (a NamedTuple of tensors) padded to a shape that recurs: rounded lengths, and rows that follow from them.
+    """A batch (a NamedTuple of tensors) padded to a recurring shape: rounded lengths, and rows that depend on them.
 
-    Whole numbers and truth values have lengths in all dimensions after the first. Added ids are PAD; an added row has
-    length 1, so that there is something to read, and nothing but PAD in it.
+    Integer and boolean tensors have lengths in all dimensions after the first. Added ids are PAD; an added row has
+    length 1, so that there is something to encode.
     """
     evened = []
     for part, shape in zip(batch, even_shapes(batch, batch_tokens, world), strict=True):
@@ -175,7 +175,7 @@ def make_even(batch: Any, batch_tokens: int, world: int = 1) -> Any:
 
 
 def even_shapes(batch: Any, batch_tokens: int, world: int) -> list[torch.Size]:
-    """The shapes that `make_even` pads the parts of a batch to."""
+    """The shapes to which `make_even` pads the parts of a batch."""
     shapes = [
         [*part.shape[:1], *round_up(np.array(part.shape[1:], np.int64)).tolist()] if _has_lengths(part) else part.shape
         for part in batch
@@ -186,16 +186,16 @@ def even_shapes(batch: Any, batch_tokens: int, world: int) -> list[torch.Size]:
 
 
 def shift_right(target: Tensor) -> Tensor:
-    """y_1 ... y_T -> START, y_1 ... y_{T-1}: what the decoder reads while it predicts `target` [B, T]."""
+    """y_1 ... y_T -> START, y_1 ... y_{T-1}: the decoder input for predicting `target` [B, T]."""
     return torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], dim=1)
 
 
 def pack(batch: Batch, batch_tokens: int = 0, world: int = 1) -> PackedBatch:
-    """The sentences of a batch end to end; with `batch_tokens`, in tensors of few shapes: `even_shapes` bound them, and
-    a row has a multiple of a 32nd of its bound. What fills up a row are sentences too, of PAD."""
+    """Concatenate the sentences of a batch. With `batch_tokens`, use few tensor shapes: `even_shapes` bounds them, and
+    the length of a row is a multiple of a 32nd of its bound. The padding of a row consists of sentences of PAD."""
     shapes = even_shapes(batch, batch_tokens, world) if batch_tokens else [part.shape for part in batch]
     steps = [max(1, shape.numel() // 32) if batch_tokens else 1 for shape in shapes]
-    spare = max(-(-(steps[side] - 1) // max(1, shapes[side][1])) for side in (1, 3))  # sentences that hold the most PAD
+    spare = max(-(-(steps[side] - 1) // max(1, shapes[side][1])) for side in (1, 3))  # sentences for the most PAD
     source, slots = _end_to_end([batch.source], batch.source_lengths, shapes[1], steps[1], spare)
     sides = [shift_right(batch.target), batch.target]
     target, queries = _end_to_end(sides, batch.target_lengths, shapes[3], steps[3], spare)
@@ -203,10 +203,8 @@ def pack(batch: Batch, batch_tokens: int = 0, world: int = 1) -> PackedBatch:
 
 
 def _end_to_end(sides: list[Tensor], lengths: Tensor, most: torch.Size, step: int, spare: int) -> tuple[Tensor, Tensor]:
-    """Rows [B, S] of each side as one row: [sides, N], and the places of the words, `most` [B', S'] and `spare` more.
-
-    N is a multiple of `step`.
-    """
+    """Rows [B, S] of each side as one row [sides, N], and the positions of the words, [B' + spare, S'] with `most` =
+    [B', S']. N is a multiple of `step`."""
     inside = torch.arange(sides[0].shape[1]) < lengths[:, None]  # [B, S]
     count = int(lengths.sum())
     row = torch.full((len(sides), -(-count // step) * step), PAD)
@@ -224,7 +222,7 @@ def _has_lengths(part: Tensor) -> bool:
 
 
 def pad(rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
-    """Rows of ids as one tensor filled up with PAD, and their lengths. No rows give tensors of shape [0, 0] and [0]."""
+    """Rows of ids as one tensor padded with PAD, and their lengths. Without rows: shapes [0, 0] and [0]."""
     lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))  # [B]
     filled = np.full((len(rows), lengths.max(initial=0)), PAD, dtype=np.int64)  # [B, S]
     if len(rows):
@@ -233,7 +231,7 @@ def pad(rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
 
 
 def make_batch(pairs: Pairs, indices: Sequence[int], epoch: int = 0) -> Batch:
-    """The pairs of these indices, as one batch in that order. No indices give an empty batch."""
+    """The pairs `indices` as one batch, in that order; without indices, an empty batch."""
     chosen = [int(index) for index in indices]
     sources, targets = pairs.take(chosen, epoch)
     source, source_lengths = pad(sources)  # [B, S], [B]

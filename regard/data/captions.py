@@ -3,7 +3,7 @@
     {"image": "dog.jpg", "captions": ["a dog runs", "a brown dog on grass"]}        one object a line
     dog.jpg + dog.txt                                                               one caption a line
 
-Nothing is ever unpacked to the disk: a tar file is read where it lies, and only its plain files.
+Nothing is extracted to disk: a tar file is read in place, and only its regular files.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
 
 @dataclass(frozen=True)
 class CaptionConfig(Reading):
-    """The [data] section of captioning. Give `images` (and `captions`), or `corpus`."""
+    """The [data] section of captioning. Set `images` (and `captions`), or `corpus`."""
 
     images: str = setting("", "tar file or folder of JPEG, PNG or WebP pictures")
     captions: str = setting(
@@ -51,15 +51,15 @@ class CaptionConfig(Reading):
         super().__post_init__()
         check_least(self, size=2, held_out=0, vocabulary=5, max_length=1)
         if self.images and self.corpus:
-            raise ConfigError("Both data.images and data.corpus are given; give one of the two.")
+            raise ConfigError("Both data.images and data.corpus are set; set one of the two.")
         if self.dev_captions and not self.dev_images:
-            raise ConfigError("data.dev_captions is given without data.dev_images; give both.")
+            raise ConfigError("data.dev_captions is set without data.dev_images; set both.")
 
 
 class Captioned(NamedTuple):
-    """A picture by its name, and its captions."""
+    """The name of a picture, and its captions."""
 
-    line: int  # from 1: which picture of the corpus it is
+    line: int  # its number in the corpus, from 1
     image: str
     captions: list[str]
 
@@ -80,7 +80,7 @@ class PictureFiles:
             raise DataError(f"There is no file or folder {place}; check the path.")
 
     def read(self, name: str) -> bytes:
-        """The bytes of a picture; a name that leads out of the folder is refused like one that is not there."""
+        """The bytes of a picture; a path outside the folder is refused like a missing one."""
         if self._members is not None:
             if name not in self._members:
                 raise DataError(f"{self.place} holds no picture {name!r}.")
@@ -94,7 +94,7 @@ class PictureFiles:
         return file_bytes(path)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the whole tar file, or of every picture of a folder and the text beside it."""
+        """SHA-256 of the tar file, or of all pictures of a folder and the text files next to them."""
         if self._members is not None:
             return digest(self.place)
         whole = hashlib.sha256()
@@ -107,7 +107,7 @@ class PictureFiles:
 
 
 def _tar_members(path: Path) -> dict[str, tuple[int, int]]:
-    """Name -> (where its bytes begin, how many) of every plain file in an uncompressed tar file."""
+    """Name -> (offset, size) of every regular file in an uncompressed tar file."""
     found: dict[str, tuple[int, int]] = {}
     try:
         with tarfile.open(path, "r:") as archive:
@@ -115,11 +115,11 @@ def _tar_members(path: Path) -> dict[str, tuple[int, int]]:
                 if not member.isreg() or not member.name.lower().endswith(ENDINGS):
                     continue
                 if member.name in found:
-                    raise DataError(f"{path} holds {member.name!r} twice; every picture needs another name.")
+                    raise DataError(f"{path} holds {member.name!r} twice; every picture needs a unique name.")
                 found[member.name] = (member.offset_data, member.size)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise DataError(
-            f"{path} is not a plain tar file, or is damaged: {error}. Unpack .tar.gz to .tar first."
+            f"{path} is not an uncompressed tar file, or is damaged: {error}. Decompress .tar.gz to .tar first."
         ) from None
     return found
 
@@ -138,20 +138,20 @@ def read_captions(path: str, reading: Reading = READING, digests: Digests | None
             if not all(isinstance(caption, str) for caption in captions):
                 raise TypeError("captions must be text")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise DataError(
-                f'{path}, line {number}: expected {{"image": "name.jpg", "captions": ["..."]}}; {said}.'
+                f'{path}, line {number}: expected {{"image": "name.jpg", "captions": ["..."]}}; {reason}.'
             ) from None
         if image in seen:
             raise DataError(
-                f"{path}, line {number}: the picture {image!r} was named before; put its captions together."
+                f"{path}, line {number}: the picture {image!r} occurs twice; put all its captions into one line."
             )
         seen.add(image)
         yield Captioned(len(seen), image, captions)
 
 
 def beside(pictures: PictureFiles, reading: Reading = READING) -> Iterator[Captioned]:
-    """The captions in NAME.txt beside every picture of a folder; pictures without such a file are left out."""
+    """The captions in NAME.txt next to each picture of a folder; pictures without such a file are skipped."""
     texts = ((name, (pictures.place / name).with_suffix(".txt")) for name in pictures.names)
     found = ((name, path) for name, path in texts if path.is_file())
     for number, (name, path) in enumerate(found, start=1):
@@ -159,12 +159,12 @@ def beside(pictures: PictureFiles, reading: Reading = READING) -> Iterator[Capti
 
 
 def open_captions(images: str, captions: str, reading: Reading = READING) -> tuple[PictureFiles, Corpus[Captioned]]:
-    """Pictures and their captions; a caption without its picture is refused, a picture without caption left out."""
+    """Pictures and their captions; a caption without a picture is refused, a picture without a caption is skipped."""
     pictures = PictureFiles(images)
     if captions:
         check_file(captions)
     elif not pictures.place.is_dir():
-        raise DataError(f"The tar file {images} needs its captions: set data.captions to a JSON lines file.")
+        raise DataError(f"The tar file {images} needs captions: set data.captions to a JSON lines file.")
 
     def read(digests: Digests) -> Iterator[Captioned]:
         known, line = set(pictures.names), 0
@@ -176,13 +176,13 @@ def open_captions(images: str, captions: str, reading: Reading = READING) -> tup
                 yield entry._replace(line=line)
         if not line:
             raise DataError(
-                f"{images} holds no picture with a caption; captions are JSON lines, or NAME.txt beside NAME.jpg."
+                f"{images} holds no picture with a caption; captions are JSON lines, or NAME.txt next to NAME.jpg."
             )
 
     return pictures, Corpus(read, (captions,) if captions else (), (), "picture")
 
 
 def without_punctuation(text: str) -> str:
-    """The words of a caption joined by single spaces, no character of them punctuation."""
+    """A caption without punctuation, its words joined by single spaces."""
     kept = "".join(character for character in text if unicodedata.category(character)[0] != "P")
     return " ".join(kept.split())

@@ -1,4 +1,4 @@
-"""Sentence pairs from parallel files, TSV, TMX or memory, with the links between their words where they are known."""
+"""Sentence pairs from parallel files, TSV, TMX or memory, with word links if they are known."""
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -21,21 +21,21 @@ SIDES = ("source", "target")
 
 
 class Pair(NamedTuple):
-    """A sentence and its translation, with the line it came from (1-based, over all files together)."""
+    """A sentence and its translation; `line` counts from 1 over all files."""
 
     line: int
     source: str
     target: str
-    unfit: str = ""  # why it cannot be used, where the file says so and not the text
-    links: tuple[Link, ...] = ()  # of its words, where they are known
+    unfit: str = ""  # why it cannot be used, apart from its text
+    links: tuple[Link, ...] = ()  # of its words, if they are known
 
 
 def parallel_files(sources: Files, targets: Files, reading: Reading = READING) -> Corpus[Pair]:
-    """Source files and target files, line n beside line n. Several files count as one after the other."""
+    """Source files and target files, in which line n is parallel to line n. Several files are read in order."""
 
     def read(digests: Digests) -> Iterator[Pair]:
         if len(sources) != len(targets):
-            raise DataError(f"Each source file needs its target file; got {len(sources)} and {len(targets)}.")
+            raise DataError(f"Each source file needs one target file; got {len(sources)} and {len(targets)}.")
         line = 0
         files = (read_files(paths, reading, digests) for paths in (sources, targets))
         for source, target, *lines in zip(sources, targets, *files, strict=True):
@@ -63,7 +63,7 @@ def tab_separated(files: Files, reading: Reading = READING) -> Corpus[Pair]:
             for number, text in enumerate(texts, start=1):
                 columns = text.split("\t", 2)
                 if len(columns) < 2:
-                    raise DataError(f"{path}, line {number}: a line needs source, tab and target; it has no tab.")
+                    raise DataError(f"{path}, line {number}: expected source, tab and target; there is no tab.")
                 line += 1
                 yield Pair(line, columns[0], columns[1])
 
@@ -73,7 +73,7 @@ def tab_separated(files: Files, reading: Reading = READING) -> Corpus[Pair]:
 def translation_memory(
     files: Files, source_language: str, target_language: str, reading: Reading = READING
 ) -> Corpus[Pair]:
-    """TMX files: unit n is line n, and stays so where a unit lacks one of the two languages and is unfit."""
+    """TMX files: unit n is line n, also if it lacks one of the two languages and cannot be used."""
 
     def read(digests: Digests) -> Iterator[Pair]:
         tags: set[str] = set()
@@ -104,17 +104,17 @@ def pairs_in_memory(examples: Sequence[Example]) -> Corpus[Pair]:
 
 
 def open_corpus(config: DataConfig, prefix: str = "") -> Corpus[Pair] | None:
-    """The files that the settings name, or with "dev_" as prefix those for validation; None where they name none.
+    """The files of the settings, or with the prefix "dev_" those for validation; None if there are none.
 
-    Missing files are refused here, before anything long begins. The settings also say how the files are read.
+    Missing files are refused here, before any long work.
     """
     source, target, tsv, tmx = (as_files(getattr(config, prefix + name)) for name in ("source", "target", "tsv", "tmx"))
     for path in (*source, *target, *tsv, *tmx):
         check_file(path)
     kinds = {"tsv": tsv, "tmx": tmx, "source/target": source or target}
-    given = [kind for kind, files in kinds.items() if files]
-    if len(given) > 1:
-        raise DataError(f"Both {given[0]} and {given[1]} are given; give one of the two.")
+    named = [kind for kind, files in kinds.items() if files]
+    if len(named) > 1:
+        raise DataError(f"Both {named[0]} and {named[1]} are set; set one of the two.")
     if tmx:
         languages = choose_languages(tmx, config.source_language, config.target_language, reading=config)
         return translation_memory(tmx, *languages, config)
@@ -123,34 +123,34 @@ def open_corpus(config: DataConfig, prefix: str = "") -> Corpus[Pair] | None:
     if bool(source) != bool(target):
         names = [f"data.{prefix}{side}" for side in ("source", "target")]
         there, missing = names if source else names[::-1]
-        raise DataError(f"Only {there} is given; a parallel corpus needs {missing} too.")
+        raise DataError(f"Only {there} is set; a parallel corpus needs {missing} too.")
     return parallel_files(source, target, config) if source else None
 
 
 def find_corpus(config: DataConfig) -> Corpus[Pair]:
-    """The training corpus that the settings name."""
+    """The training corpus of the settings."""
     paired, tsv, tmx = as_files(config.source) + as_files(config.target), as_files(config.tsv), as_files(config.tmx)
     if config.corpus and (paired or tsv or tmx):
-        raise ConfigError("Both data.corpus and files are given; give one of the two.")
+        raise ConfigError("Both data.corpus and files are set; set one of the two.")
     if config.corpus:
         made = find_builtin(config.corpus)
         return pairs_in_memory(made.generate(config.size, config.seed, config.min_words, config.max_words))
     for kind, others in (("tsv", paired), ("tmx", paired + tsv)):
         if any(bare_name(path).lower().endswith(f".{kind}") for path in others):
-            raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: give it as data.{kind}, alone.")
+            raise ConfigError(f"A {kind.upper()} file holds both sides of a corpus: set only data.{kind}.")
     for path in paired + tsv:
         found = format_of(path)
         if found is not None and found.markup:
-            instead = "it as a memory, data.tmx, alone" if found.pairs else "plain text, one sentence per line"
-            raise ConfigError(f"{path} is {found.name}, with markup: give {instead}.")
+            instead = "set only data.tmx, which reads it" if found.pairs else "use plain text, one sentence per line"
+            raise ConfigError(f"{path} is {found.name}, with markup: {instead}.")
     corpus = open_corpus(config)
     if corpus is None:
-        raise ConfigError("There is no corpus: give data.source and data.target, data.tsv, data.tmx, or data.corpus.")
+        raise ConfigError("There is no corpus: set data.source and data.target, data.tsv, data.tmx or data.corpus.")
     return corpus
 
 
 def every_nth(corpus: Corpus[Pair], number: int) -> Corpus[Pair]:
-    """The corpus with every Nth pair; the others are empty and say why."""
+    """The corpus with every Nth pair; the others are empty and marked as unfit."""
 
     def read(digests: Digests) -> Iterator[Pair]:
         for pair in corpus.read(digests):
@@ -160,10 +160,10 @@ def every_nth(corpus: Corpus[Pair], number: int) -> Corpus[Pair]:
 
 
 def with_links(corpus: Corpus[Pair], files: tuple[str, ...], reading: Reading) -> Corpus[Pair]:
-    """The pairs of a corpus with the links of files, line n of which belongs to pair n."""
+    """The pairs of a corpus with the links of alignment files, whose line n belongs to pair n."""
     for path in files:
         if path == GOLD and not Path(path).exists():
-            raise ConfigError("data.alignment = 'gold' needs a built-in corpus; name a file of links i-j instead.")
+            raise ConfigError("data.alignment = 'gold' needs a built-in corpus; set it to a file of links i-j.")
         if not Path(path).exists():
             raise DataError(f"There is no alignment file {path}; check data.alignment.")
 
@@ -176,8 +176,7 @@ def with_links(corpus: Corpus[Pair], files: tuple[str, ...], reading: Reading) -
                 counts = (longer, count) if pair is None else (count, longer)
                 raise DataError(
                     f"The alignment {', '.join(files)} has {counted(counts[0], 'line')} and the corpus "
-                    f"{counted(counts[1], 'pair')}; line n must hold the links of pair n, an empty line where there "
-                    "are none."
+                    f"{counted(counts[1], 'pair')}; line n must hold the links of pair n, and be empty if it has none."
                 )
             where = f"{line[0]}, line {line[1]},"
             yield pair._replace(links=tuple(sorted(_inside(pair, parse_pharaoh(line[2], where), where))))
@@ -186,7 +185,7 @@ def with_links(corpus: Corpus[Pair], files: tuple[str, ...], reading: Reading) -
 
 
 def _inside(pair: Pair, links: Alignment, where: str) -> Alignment:
-    """The links, which must be between words that a pair has."""
+    """The links, all of which must be between words of the pair."""
     sizes = len(pair.source.split()), len(pair.target.split())
     for link in sorted(links) if all(sizes) else ():
         if link[0] >= sizes[0] or link[1] >= sizes[1]:
@@ -198,7 +197,7 @@ def _inside(pair: Pair, links: Alignment, where: str) -> Alignment:
 
 
 def note_files(config: DataConfig) -> list[str]:
-    """A note where a file is both source and target, or where its name ends with the code of the other language."""
+    """A note if a file is both source and target, or if its name ends with the code of the other language."""
     if both := set(as_files(config.source)) & set(as_files(config.target)):
         return [f"{min(both)} is both source and target. Check the names of the files."]
     languages = [plain_tag(getattr(config, f"{side}_language")) for side in SIDES]

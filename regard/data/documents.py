@@ -1,7 +1,6 @@
 """Labelled documents: from JSON lines, TSV or memory, into words, sentences and classes.
 
-Nothing is padded and nothing is cut off: a document is as long as it is. A sentence of very many words is read as
-several, since a recurrent net reads a sentence word after word.
+Documents are neither padded nor truncated. A very long sentence is split, since a recurrent net reads it word by word.
 """
 
 import json
@@ -26,12 +25,12 @@ from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, unknown
 
-SHOWN_CHARACTERS = 80  # of a validation document that are kept to be shown
+SHOWN_CHARACTERS = 80  # of a validation document, kept for display
 
 
 @dataclass(frozen=True)
 class DocumentDataConfig(Reading):
-    """Settings of labelled documents. Give `files`, or `corpus`."""
+    """Settings of labelled documents. Set `files` or `corpus`."""
 
     files: str | tuple[str, ...] = setting(
         "", "file or list of files of documents: JSON lines (.jsonl) or label-tab-text (.tsv)"
@@ -61,19 +60,19 @@ class DocumentDataConfig(Reading):
 
 
 class Labelled(NamedTuple):
-    """A document as it was found."""
+    """A document and its label."""
 
-    line: int  # 1-based, over all files together
+    line: int  # from 1, over all files
     text: str
     label: str
-    deciding: tuple[int, ...] = ()  # sentences that decide the label, where that is known
+    deciding: tuple[int, ...] = ()  # sentences that decide the label, if they are known
 
 
 # --- reading
 
 
 def document_files(config: DocumentDataConfig, files: tuple[str, ...]) -> Corpus[Labelled]:
-    """The documents of files, one a line. The name of a file gives its kind, whether it is packed or not."""
+    """The documents of files, one per line. The extension selects the format, for compressed files too."""
 
     def read(digests: Digests) -> Iterator[Labelled]:
         total = 0
@@ -81,7 +80,7 @@ def document_files(config: DocumentDataConfig, files: tuple[str, ...]) -> Corpus
             check_file(path)
             kind = Path(bare_name(path)).suffix
             if kind not in (".jsonl", ".tsv"):
-                raise DataError(f"{path} must be JSON lines (.jsonl) or label-tab-text (.tsv), packed or not.")
+                raise DataError(f"{path} must be JSON lines (.jsonl) or label-tab-text (.tsv), compressed or not.")
             for number, line in enumerate(read_lines(path, config, digests), start=1):
                 total += 1
                 where = f"{path}, line {number}"
@@ -103,19 +102,19 @@ def _from_json(line: str, config: DocumentDataConfig, where: str) -> tuple[str, 
             raise DataError(f"{where}: {unknown('field', name, entry)} Set data.text and data.label to its fields.")
     text, label = entry[config.text], entry[config.label]
     if not isinstance(text, str) or not isinstance(label, str | int):
-        raise DataError(f"{where}: '{config.text}' must be text and '{config.label}' text or a whole number.")
+        raise DataError(f"{where}: '{config.text}' must be text and '{config.label}' text or an integer.")
     return text, str(label)
 
 
 def _from_tsv(line: str, where: str) -> tuple[str, str]:
     label, tab, text = line.partition("\t")
     if not tab or not label:
-        raise DataError(f"{where}: a line needs a label, a tab and the text; got {line[:40]!r}.")
+        raise DataError(f"{where}: expected label, tab and text; got {line[:40]!r}.")
     return text, label
 
 
 def find_documents(config: DocumentDataConfig) -> Corpus[Labelled]:
-    """The training documents that the settings name."""
+    """The training documents of the settings."""
     files = named_files(config, "reviews", "are no documents")
     if files:
         return document_files(config, files)
@@ -128,29 +127,29 @@ def find_documents(config: DocumentDataConfig) -> Corpus[Labelled]:
 
 
 def group_labels(config: DocumentDataConfig) -> dict[str, str]:
-    """Label -> class, from data.classes; empty where each label is a class."""
+    """Label -> class, from data.classes; empty if each label is a class."""
     groups: dict[str, str] = {}
     for entry in config.classes:
         name, equals, labels = entry.partition("=")
         if not equals or not name.strip(" ") or not labels.strip(" "):
-            raise ConfigError(f"data.classes are written 'name = label label ...'; got {entry!r}.")
+            raise ConfigError(f"data.classes must be 'name = label label ...'; got {entry!r}.")
         for label in labels.split():
             if label in groups:
-                raise ConfigError(f"data.classes name the label {label!r} twice; a label belongs to one class.")
+                raise ConfigError(f"data.classes has the label {label!r} twice; a label belongs to one class.")
             groups[label] = name.strip(" ")
     return groups
 
 
 def class_of(label: str, classes: Sequence[str], groups: dict[str, str]) -> int:
-    """The number of the class of a label; a label never seen is refused."""
+    """The index of the class of a label; an unknown label is refused."""
     known = groups or {name: name for name in classes}
     if label not in known:
-        raise DataError(f"{unknown('label', label, known)} The model knows no other label.")
+        raise DataError(unknown("label", label, known))
     return classes.index(known[label])
 
 
 def split_document(text: str, most: int) -> list[list[Span]]:
-    """The words of each sentence of a text, at most `most` in one; sentences without words are left out."""
+    """The words of each sentence of a text, at most `most` per sentence; sentences without words are skipped."""
     found = []
     for sentence in split_sentences(text):
         words = split_words(text, sentence)
@@ -159,7 +158,7 @@ def split_document(text: str, most: int) -> list[list[Span]]:
 
 
 def spell(text: str, sentences: list[list[Span]]) -> list[str]:
-    """Each sentence as its words with single spaces between them, as the vocabulary takes it."""
+    """Each sentence as words joined by single spaces, the input of the vocabulary."""
     return [" ".join([text[start:end] for start, end in words]) for words in sentences]
 
 
@@ -174,14 +173,14 @@ def load_words(folder: Path) -> tuple[Vocabulary, list[str]]:
     try:
         classes = json.loads(read_small(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} is missing or damaged ({error}); the run folder is not complete.") from None
+        raise DataError(f"{path} is missing or damaged ({error}); the run folder is incomplete.") from None
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
         raise DataError(f"{path} must be a list of class names; the run folder is damaged.")
     return Vocabulary.load(folder, "words"), classes
 
 
 def _in_order(label: str) -> tuple[int, int, str]:
-    """Whole numbers by size, then everything else by letter."""
+    """Sort key: integers by value, then everything else alphabetically."""
     return (0, int(label), "") if label.isascii() and label.isdigit() and len(label) < 10 else (1, 0, label)
 
 
@@ -189,7 +188,7 @@ def _in_order(label: str) -> tuple[int, int, str]:
 
 
 class DocumentBatch(NamedTuple):
-    """Documents as `models.document` reads them: no padding anywhere."""
+    """The input of `models.document`, without padding."""
 
     words: Tensor  # [M] ids of all words of all sentences of all documents
     lengths: Tensor  # [N] words of each sentence
@@ -198,7 +197,7 @@ class DocumentBatch(NamedTuple):
 
 
 class DocumentSet:
-    """Documents one after the other: words [M], sentence lengths [N], sentence counts [D], labels [D]."""
+    """Concatenated documents: words [M], sentence lengths [N], sentence counts [D], labels [D]."""
 
     def __init__(self, words: Column, lengths: Column, label: Array) -> None:
         self._words, self._lengths = words, lengths
@@ -210,10 +209,12 @@ class DocumentSet:
         return len(self.counts)
 
     def batch(self, numbers: Sequence[int]) -> DocumentBatch:
-        """The documents of these numbers, in that order; no numbers give an empty batch."""
+        """The documents `numbers`, in that order; without numbers, an empty batch."""
         chosen = [int(number) for number in numbers]
         words, lengths = ([column.row(k) for k in chosen] for column in (self._words, self._lengths))
-        joined = [np.concatenate([np.zeros(0, np.int64), *rows]) for rows in (words, lengths)]  # also of no documents
+        joined = [
+            np.concatenate([np.zeros(0, np.int64), *rows]) for rows in (words, lengths)
+        ]  # works without documents too
         parts = (*joined, self.counts[chosen], self.labels[chosen])
         return DocumentBatch(*(torch.from_numpy(part.astype(np.int64)) for part in parts))
 
@@ -255,7 +256,7 @@ class DocumentEncoding(Encoding[Labelled]):
 
     def save(self, folder: Path, source: str) -> None:
         write_atomically(folder / "classes.json", (json.dumps(self.classes) + "\n").encode())
-        super().save(folder, source)  # last: it says what both were made from
+        super().save(folder, source)  # last: its header names the corpus of both
 
     def depends(self) -> list[str]:
         return self.classes
@@ -276,7 +277,7 @@ class DocumentEncoding(Encoding[Labelled]):
         return Rows.of(found, self.column_types())
 
     def shown(self, item: Labelled) -> Sequence[Any]:
-        """Its first characters, and the sentences that decide, where known."""
+        """Its first characters, and the deciding sentences, if known."""
         return [(item.text[:SHOWN_CHARACTERS], item.deciding)]
 
     def sizes(self) -> dict[str, int]:
@@ -294,7 +295,7 @@ class DocumentEncoding(Encoding[Labelled]):
 
 
 def training_documents(config: DocumentDataConfig) -> Iterator[Labelled]:
-    """The documents that a run with these settings is trained on, without those held out."""
+    """The training documents of a run with these settings, without those held out."""
     encoding = DocumentEncoding(config)
     found = survey(encoding)
     return (one for one in encoding.corpus if not is_blank(one.text) and not found.holds_out(one))
@@ -303,7 +304,7 @@ def training_documents(config: DocumentDataConfig) -> Iterator[Labelled]:
 def number_documents(
     documents: Iterable[Labelled], vocabulary: Vocabulary, classes: Sequence[str], config: DocumentDataConfig
 ) -> DocumentSet:
-    """Documents as numbers, in memory; a label that is no class is refused."""
+    """A dataset of documents in memory; an unknown label is refused."""
     found, groups = list(documents), group_labels(config)
     rows = [number_document(one.text, vocabulary, config.max_sentence) for one in found]
     return make_set(rows, [class_of(one.label, classes, groups) for one in found])

@@ -1,4 +1,4 @@
-"""What a task gives to the preparation of its corpus: the examples (`Corpus`) and how they become ids (`Encoding`)."""
+"""What a task defines to prepare its corpus: the examples (`Corpus`) and how they become ids (`Encoding`)."""
 
 import dataclasses
 import hashlib
@@ -18,11 +18,11 @@ FIRST_LINES = 5  # line numbers that a tally keeps for each reason
 
 
 class Numbered(Protocol):
-    """An example as a corpus holds it."""
+    """An example of a corpus."""
 
     @property
     def line(self) -> int:
-        """Where it is, from 1, over all files together; no number is left out."""
+        """Its number, from 1, counted over all files without gaps."""
         ...
 
 
@@ -30,10 +30,10 @@ T = TypeVar("T", bound=Numbered)
 
 
 class Corpus(Generic[T]):
-    """Examples that can be read again and again, always the same: from files, or from memory.
+    """Examples from files or memory; every read gives the same ones.
 
-    `read` fills in the digests of the `files`; `parts` is what the examples depend on besides them. `place` is what
-    `line` counts.
+    `read` fills in the digests of the `files`; `parts` is everything else that the examples depend on. `place` is the
+    unit that `line` counts.
     """
 
     def __init__(
@@ -50,20 +50,20 @@ class Corpus(Generic[T]):
         return iter(self.read(self.digests))
 
     def fingerprint(self) -> str:
-        """SHA-256 of the content; without another read where the files were read before."""
+        """SHA-256 of the content; files that were read before are not read again."""
         return fingerprint_of([self.parts, [self.digests.get(path) or digest(path) for path in self.files]])
 
 
 @dataclasses.dataclass
 class Tally:
-    """What became of every example: `kept`, `held_out` for validation, or `dropped` by reason; together `total`."""
+    """The number of examples `kept`, `held_out` for validation, and `dropped` by reason; their sum is `total`."""
 
     kept: int = 0
     held_out: int = 0
     dropped: dict[str, int] = dataclasses.field(default_factory=dict)
     lines: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # the first line numbers of each reason
     replaced: int = 0  # examples with U+FFFD, kept or not
-    place: str = "line"  # what these count
+    place: str = "line"  # the unit of these numbers
     noun: str = "pairs"
 
     @property
@@ -78,7 +78,7 @@ class Tally:
             first.append(line)
 
     def add(self, other: "Tally") -> None:
-        """Count what another one has counted, of later examples."""
+        """Add the tally of later examples."""
         self.kept, self.held_out = self.kept + other.kept, self.held_out + other.held_out
         self.replaced += other.replaced
         for reason, count in other.dropped.items():
@@ -96,14 +96,14 @@ class Tally:
 
 
 class Rows(NamedTuple, Generic[T]):
-    """Rows of a store: the example of each, and of each column the values: a `Column`, an array or a list."""
+    """Rows of a store: the example of each row, and the values of each column: a `Column`, an array or a list."""
 
     items: Sequence[T]
     columns: Mapping[str, Any]
 
     @classmethod
     def of(cls, found: Iterable[tuple[T, tuple[Any, ...]]], names: Iterable[str]) -> "Rows[T]":
-        """From each example with its values."""
+        """Rows from (example, values) pairs."""
         items, values = tuple(zip(*found, strict=True)) or ((), ())
         return cls(items, dict(zip(names, zip(*values, strict=True), strict=bool(items))))
 
@@ -119,25 +119,25 @@ class Rows(NamedTuple, Generic[T]):
 
 
 class Encoding(Generic[T]):
-    """What a task adds to the steps that all tasks share; here for examples that are a text. It holds the vocabularies.
+    """The part of the preparation that differs between tasks, here for examples of one text. It holds the vocabularies.
 
-    `names` are the vocabularies as files of the run folder, `noun` is what an example is, in the plural.
+    `names` are the file names of the vocabularies in the run folder; `noun` is the plural word for examples.
     """
 
     names: ClassVar[tuple[str, ...]]
     noun: ClassVar[str]
-    also: ClassVar[tuple[str, ...]] = ()  # other files of the run folder that a model cannot be used without
+    also: ClassVar[tuple[str, ...]] = ()  # other files of the run folder that a model needs
 
     def __init__(self, config: Any, corpus: Corpus[T], dev: Corpus[T] | None) -> None:
         self.config, self.corpus, self.dev = config, corpus, dev  # `dev`: validation files, if there are any
         self.vocabularies: list[Vocabulary] = []
 
     def texts(self, item: T) -> tuple[str, ...]:
-        """The texts of an example. An example with a blank one is of no use; the first decides what is held out."""
+        """The texts of an example. An example with a blank text is dropped; the first text decides what is held out."""
         return (item.text,)  # type: ignore[attr-defined]
 
     def columns(self, items: Sequence[T]) -> list[tuple[str, ...]]:
-        """The first texts of some examples, their second texts, and so on."""
+        """The first texts of all examples, their second texts, and so on."""
         return list(zip(*map(self.texts, items), strict=True))
 
     def size(self, items: Sequence[T]) -> int:
@@ -145,7 +145,7 @@ class Encoding(Generic[T]):
         return sum(map(getsizeof, items)) + sum(sum(map(getsizeof, column)) for column in self.columns(items))
 
     def see(self, items: Iterable[T]) -> None:
-        """Called with the examples of the first pass, some at a time."""
+        """Called with the examples of the first pass, in chunks."""
 
     def make(self, sample: Sequence[T]) -> None:
         """Make the vocabularies from examples of the training part."""
@@ -156,16 +156,16 @@ class Encoding(Generic[T]):
         self.vocabularies = [Vocabulary.load(folder, name) for name in self.names]
 
     def save(self, folder: Path, source: str) -> None:
-        """Write the vocabularies; `source` is the fingerprint of the corpus that they were made from."""
+        """Write the vocabularies; `source` is the fingerprint of their corpus."""
         for name, vocabulary in zip(self.names, self.vocabularies, strict=True):
             vocabulary.save(folder, name, source)
 
     def depends(self) -> list[str]:
-        """What the ids depend on besides the corpus, the settings and the vocabularies."""
+        """Everything that the ids depend on besides the corpus, the settings and the vocabularies."""
         return []
 
     def sizes(self) -> dict[str, int]:
-        """The settings of a model that its data decides."""
+        """The model settings that depend on the data."""
         return {"vocabulary": len(self.vocabularies[0])}
 
     def column_types(self) -> dict[str, ColumnType]:
@@ -173,34 +173,34 @@ class Encoding(Generic[T]):
         raise NotImplementedError
 
     def encode(self, items: Sequence[T], tally: Tally, tokenise: Tokenise) -> "Rows[T]":
-        """The rows of those examples that are fit for use; the rest are counted in `tally`."""
+        """The rows of the usable examples; the others are counted in `tally`."""
         raise NotImplementedError
 
     def shown(self, item: T) -> Sequence[Any]:
-        """What is kept of a validation example besides its ids, as JSON: one value, or none."""
+        """What to keep of a validation example besides its ids, as JSON: one value, or none."""
         return ()
 
     def open(self, columns: dict[str, Any], training: bool) -> Any:
-        """The columns of the training or of the validation part as the task reads them."""
+        """The columns of the training or validation part as the task's dataset."""
         raise NotImplementedError
 
     def describe(self, train: Any, dev: Any) -> list[str]:
-        """What a person should know about the prepared data."""
+        """Notes about the prepared data for the user."""
         return [f"vocabulary: {len(self.vocabularies[0])}"]
 
 
 def have_text(columns: Iterable[Sequence[str]]) -> list[bool]:
-    """Of each example, given as columns of texts, whether none of its texts is blank."""
+    """For each example, given as columns of texts, whether all its texts are non-blank."""
     return list(map(all, zip(*(map(str.strip, column) for column in columns), strict=True)))
 
 
 def train_vocabulary(lines: Iterable[str], config: Any) -> Vocabulary:
-    """A vocabulary as the settings of [data] describe it."""
+    """A vocabulary with the settings of [data]."""
     names = ("byte_fallback", "coverage", "form", "lowercase", "min_count")
     how = {name: getattr(config, name) for name in names if hasattr(config, name)}
     return Vocabulary.train(lines, getattr(config, "subwords", "word"), config.vocabulary, **how)
 
 
 def fingerprint_of(parts: Sequence[Any]) -> str:
-    """SHA-256 of what can be written as JSON."""
+    """SHA-256 of `parts` as JSON."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

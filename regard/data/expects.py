@@ -1,4 +1,4 @@
-"""What a translator expects of a text: languages, letter case, tokenised or raw, form, longest sentence, corpus."""
+"""The input that a translator expects: languages, case, tokenised or raw, form, longest sentence, corpus."""
 
 from pathlib import PurePath
 from typing import Any
@@ -13,7 +13,7 @@ _EARLY = 300  # merges: those of a tokenised text begin with " ," and " ."
 
 
 def expectations(data: DataConfig, vocabulary: Vocabulary) -> dict[str, Any]:
-    """What is known from the settings of the corpus and the source vocabulary, as plain values for a manifest."""
+    """The expected input, from the data settings and the source vocabulary, as plain values for a manifest."""
     source, target = languages_of(data)
     files = [name for part in (data.source, data.tsv, data.tmx) for name in as_files(part)]
     return {
@@ -28,31 +28,31 @@ def expectations(data: DataConfig, vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def languages_of(data: DataConfig) -> tuple[str, str]:
-    """The codes of the source and the target language: as the settings say, or those of the built-in corpus."""
+    """The codes of the source and target language, from the settings or the built-in corpus."""
     made = find_builtin(data.corpus) if data.corpus else None
     source, target = (made.source_language, made.target_language) if made else ("", "")
     return data.source_language or source, data.target_language or target
 
 
 def knows_no_capitals(vocabulary: Vocabulary) -> bool:
-    """Whether the training text was lower case: the vocabulary lower-cases, or has small letters and no capital."""
+    """Whether the training text was lower case: the vocabulary lower-cases, or has letters but no capitals."""
     text = "".join(_pieces(vocabulary))
     return vocabulary.lowercase or text.lower() == text != text.upper()
 
 
 def is_tokenised(vocabulary: Vocabulary) -> bool:
-    """Whether punctuation stood apart from words in the training text."""
+    """Whether punctuation was separated from words in the training text."""
     if vocabulary.kind == "char":
         return False
     pieces = _pieces(vocabulary)
     if vocabulary.kind == "word":
         return any(mark in pieces for mark in (".", ","))
     early = {piece: place for place, piece in enumerate(pieces[:_EARLY])}
-    late = len(pieces)  # raw text that is split by unigrams has both, the bare mark first
+    late = len(pieces)  # a unigram model of raw text has both, the bare mark first
     return any(early.get(SPACE + mark, late) < early.get(mark, late) for mark in (".", ","))
 
 
 def _pieces(vocabulary: Vocabulary) -> list[str]:
-    """The pieces of a text, in the order of the vocabulary: without symbols and bytes."""
+    """The pieces of the vocabulary in order, without symbols and bytes."""
     pieces = vocabulary.pieces(range(UNKNOWN + 1, len(vocabulary)))
     return [piece for piece in pieces if not piece.startswith("<0x")]

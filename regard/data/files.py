@@ -1,9 +1,9 @@
-r"""The one gateway of text: bytes -> strict UTF-8 -> lines split on "\n" and nowhere else.
+r"""All text is read here: bytes -> strict UTF-8 -> lines, split on "\n" only.
 
-Line n of a file is line n of the corpus, as `wc -l` counts. A carriage return just before "\n" belongs to the line
-ending and goes with it (CRLF files); every other character stays in its line: a lone CR, NUL, U+0085, U+2028 and the
-rest at which `str.splitlines` would break. A byte order mark at the start of a file is not text and is removed. A line
-longer than `Reading.max_line` is refused before it fills the memory, and so is a packed file that unpacks to too much.
+Line n of a file is line n of the corpus, as `wc -l` counts. A carriage return directly before "\n" is part of the line
+ending (CRLF files). Every other character stays in its line, including a lone CR, NUL, U+0085, U+2028 and others at
+which `str.splitlines` breaks. A byte order mark at the start of a file is removed. A line longer than
+`Reading.max_line`, or a compressed file that expands too far, is refused before it fills the memory.
 """
 
 import bz2
@@ -31,8 +31,8 @@ from regard.data.settings import READING, Reading
 from regard.errors import DataError, counted, little_memory, near_file
 
 T = TypeVar("T")
-Progress = Callable[[int, int | None], None]  # (done, total); total is None where it is not known
-Digests = dict[str, str]  # path -> SHA-256 of a file, in hexadecimal, as it was when it was last read to its end
+Progress = Callable[[int, int | None], None]  # (done, total); total is None if it is not known
+Digests = dict[str, str]  # path -> SHA-256 in hexadecimal, from the last complete read of the file
 
 try:
     from compression import zstd  # type: ignore[import-not-found]
@@ -42,13 +42,13 @@ except ImportError:  # before Python 3.14
     except ImportError:
         zstd = None
 
-# What reading a damaged or packed file raises.
+# The errors of reading a damaged or compressed file.
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, *([zstd.ZstdError] if zstd else []))
 BOM = b"\xef\xbb\xbf"
-REPLACED = "\ufffd"  # what bytes that are not UTF-8 become
-SMALL = 256 << 20  # bytes of the largest file that is read as a whole
+REPLACED = "\ufffd"  # replaces bytes that are not UTF-8
+SMALL = 256 << 20  # bytes of the largest file that `read_small` reads
 _BLOCK = 1 << 16  # bytes read at once
-_TOGETHER, _AHEAD = 4, 512  # of several files: how many are unpacked at the same time, and how many blocks ahead
+_TOGETHER, _AHEAD = 4, 512  # files that are decompressed at the same time, and how many blocks ahead
 _OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (
     (b"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
     (b"BZh", bz2.BZ2File),
@@ -62,7 +62,7 @@ _PACKED = re.compile(r"\.(gz|bz2|xz|zst)$", re.IGNORECASE)
 def reporting(
     parts: Iterable[T], progress: Progress | None, total: int | None, size: Callable[[T], int] = lambda part: 1
 ) -> Iterator[T]:
-    """The parts of some work, one by one; when one is done, `progress` gets the sizes of all so far, and `total`."""
+    """Yield `parts`; after each one, call `progress` with the total size so far and `total`."""
     done = 0
     for part in parts:
         yield part
@@ -72,25 +72,25 @@ def reporting(
 
 
 def open_zst(file: Any, mode: str = "rb") -> Any:
-    """A zst file; Python has them from 3.14 on."""
+    """Open a zst file; built into Python since 3.14."""
     if zstd is None:
-        raise DataError("Files packed as zst need a library: pip install 'regard[zst]', or pack them as gz.")
+        raise DataError("Reading zst files needs a library: pip install 'regard[zst]', or compress them as gz.")
     return zstd.ZstdFile(file, mode)
 
 
 def bare_name(name: str) -> str:
-    """The name of a packed file without its last ending: "memory.tmx" of "memory.tmx.gz"."""
+    """A file name without the extension of its compression: "memory.tmx" for "memory.tmx.gz"."""
     return _PACKED.sub("", name)
 
 
 def language_of(name: str) -> str:
-    """The code of a language that the name of a file ends with, packed or not: fr of "train.fr.gz"; empty if none."""
+    """The language code at the end of a file name, compressed or not: fr for "train.fr.gz"; empty if there is none."""
     found = _LANGUAGE.search(bare_name(name))
     return found[1] if found else ""
 
 
 def check_file(path: str | Path) -> None:
-    """Refuse a folder, and a file that is not there."""
+    """Refuse a folder and a missing file."""
     if os.path.isdir(path):  # unlike Path.is_dir and Path.exists, these never raise
         raise DataError(f"{path} is a folder; give a text file, or a list of files.")
     if not os.path.exists(path):
@@ -98,17 +98,17 @@ def check_file(path: str | Path) -> None:
 
 
 def check_not_input(out: str | Path, *inputs: str | Path | None) -> None:
-    """Refuse to write over a file that is read."""
+    """Refuse to overwrite an input file."""
     for path in inputs:
         if path is not None and os.path.exists(path) and os.path.exists(out) and os.path.samefile(path, out):
-            raise DataError(f"{out} is also an input, which would be lost; write to another file.")
+            raise DataError(f"{out} is also an input and would be overwritten; write to another file.")
 
 
 def read_blocks(path: str | Path, reading: Reading, digests: Digests | None) -> Iterator[bytes]:
-    """The bytes of a file in blocks, unpacked if it is gzip, bzip2, xz or zst: its first bytes decide, not its name.
+    """The bytes of a file in blocks, decompressed if its first bytes are those of gzip, bzip2, xz or zst.
 
-    A file with the name of a packed one is unpacked in a thread, a few blocks ahead. Once all of a file has been read,
-    `digests` holds the SHA-256 of the file as it is on the disk.
+    A file with a compressed file's name is decompressed in a thread, a few blocks ahead. After a complete read,
+    `digests` holds the SHA-256 of the file on disk.
     """
     blocks = _unpack(path, reading, digests)
     if not _is_packed(path):
@@ -119,7 +119,7 @@ def read_blocks(path: str | Path, reading: Reading, digests: Digests | None) -> 
 
 
 def _is_packed(path: str | Path) -> bool:
-    """Whether a regular file has the name of a packed one. A pipe, which may never be written, is not read ahead."""
+    """Whether this is a regular file with a compressed file's name. A pipe is not read ahead: it may block forever."""
     return bool(_PACKED.search(str(path))) and os.path.isfile(path)
 
 
@@ -141,12 +141,12 @@ def _unpack(path: str | Path, reading: Reading, digests: Digests | None) -> Iter
                 size += len(block)
                 if size > reading.max_unpacked:
                     most = f"{reading.max_unpacked} bytes (data.max_unpacked)"
-                    raise DataError(f"{path} unpacks to more than {most}; unpack it first.")
+                    raise DataError(f"{path} expands to more than {most}; decompress it first.")
                 yield block
 
 
 class _Watched(io.FileIO):
-    """A file that computes its own SHA-256 while it is read from beginning to end."""
+    """A file that computes its SHA-256 while it is read."""
 
     def __init__(self, path: str, digests: Digests) -> None:
         super().__init__(path, "rb")
@@ -161,22 +161,22 @@ class _Watched(io.FileIO):
 
 
 def read_whole(path: str | Path, most: int, reading: Reading = READING, digests: Digests | None = None) -> bytes:
-    """All bytes of a plain or packed file, which may be at most `most`; `digests` as in `read_blocks`."""
+    """All bytes of a plain or compressed file, at most `most`; `digests` as in `read_blocks`."""
     content = bytearray()
     try:
         for block in read_blocks(path, reading, digests):
             content += block
             if len(content) > most:
-                raise DataError(f"{path} holds more than {most >> 20} MiB; a file of its kind may not be larger.")
+                raise DataError(f"{path} has more than {most >> 20} MiB, which is too large; use a smaller one.")
     except UNREADABLE as error:
         raise DataError(damaged(path, error)) from None
     return bytes(content)
 
 
 def damaged(name: str | Path, error: BaseException, read: str = "") -> str:
-    """The sentence for a file that could not be read to its end; `read` is what there was of it."""
-    said = f"only {read} could be read: {error}" if read else str(error)
-    return f"{name} is incomplete or damaged ({said}); copy or download it again."
+    """The error message for an incomplete file; `read` is how much could be read."""
+    reason = f"only {read} could be read: {error}" if read else str(error)
+    return f"{name} is incomplete or damaged ({reason}); copy or download it again."
 
 
 def read_lines(path: str | Path, reading: Reading = READING, digests: Digests | None = None) -> Iterator[str]:
@@ -190,9 +190,9 @@ def read_lines(path: str | Path, reading: Reading = READING, digests: Digests | 
 def read_files(
     paths: Sequence[str], reading: Reading = READING, digests: Digests | None = None
 ) -> Iterator[Iterator[str]]:
-    """The lines of each file in turn; read each to its end before the next.
+    """The lines of each file in turn; read each one completely before the next.
 
-    Of several packed files the next ones are unpacked meanwhile, each in a thread and up to 32 MiB of it.
+    The next compressed files are decompressed in threads meanwhile, up to 32 MiB of each.
     """
     rest = iter(paths)
     while some := list(islice(rest, _TOGETHER)):
@@ -220,10 +220,10 @@ def _lines(path: str | Path, blocks: Iterator[bytes], reading: Reading) -> Itera
 def split_lines(read: Callable[[], bytes], name: str | Path, reading: Reading) -> Iterator[list[bytes]]:
     r"""Lines without their ending, as many as each `read` completes; a line may have at most `reading.max_line` bytes.
 
-    `read` returns no bytes at the end; `name` is for the error sentence.
+    `read` returns b"" at the end; `name` is for the error message.
     """
     most = reading.max_line
-    number = size = 0  # whole lines so far, and bytes of the line that has not ended
+    number = size = 0  # complete lines so far, and bytes of the current line
     parts: list[bytes] = []  # joined once, when the line ends: a long line costs linear time
     while True:
         try:
@@ -249,7 +249,7 @@ def split_lines(read: Callable[[], bytes], name: str | Path, reading: Reading) -
 
 
 def decode_line(line: bytes, name: str | Path, number: int, reading: Reading) -> str:
-    """One line as text; `name` and `number` are for the error sentence."""
+    """One line as text; `name` and `number` are for the error message."""
     try:
         return line.decode("utf-8", errors="strict" if reading.invalid == "refuse" else "replace")
     except UnicodeDecodeError as error:
@@ -263,12 +263,12 @@ def decode_line(line: bytes, name: str | Path, number: int, reading: Reading) ->
 
 
 def is_blank(text: str) -> bool:
-    """True for a line without anything to translate: empty, or white space alone."""
+    """Whether a line is empty or only white space."""
     return not text or text.isspace()
 
 
 def digest(path: str | Path) -> str:
-    """SHA-256 of a file as it lies on the disk, in hexadecimal."""
+    """SHA-256 of a file, in hexadecimal."""
     check_file(path)
     try:
         with open(path, "rb") as stream:
@@ -279,9 +279,9 @@ def digest(path: str | Path) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name for a file that the block writes; it is then synced and renamed to `path`.
+    """A temporary path for the block to write to; afterwards it is synced and renamed to `path`.
 
-    Whenever the power fails, `path` is old or new.
+    After a power failure, `path` is either the old or the new file.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -299,14 +299,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, content: bytes) -> Path:
-    """Write a whole file, or leave it as it was."""
+    """Write a complete file, or leave the old one unchanged."""
     with replacing(path) as temporary, open(temporary, "wb") as stream:
         stream.write(content)
     return path
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and those that it is in, unless it is there."""
+    """Create a folder and its parents, if needed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -317,7 +317,7 @@ def make_folder(folder: Path) -> None:
 def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[Iterator[T]]:
     """Run an iterator in a background thread, at most `depth` items ahead; leaving the block ends the thread.
 
-    An error in the iterator is raised where its item would have come.
+    An error in the iterator is raised in place of its item.
     """
     end: Any = object()
     with in_threads(repeat(partial(next, items, end)), depth) as ahead:
@@ -326,9 +326,9 @@ def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[Iterator[T]]:
 
 @contextmanager
 def in_threads(calls: Iterable[Callable[[], T]], depth: int, threads: int = 1) -> Iterator[Iterator[T]]:
-    """The results of calls, in their order; threads make them, at most `depth` calls ahead, until the block is left.
+    """The results of calls, in order, computed in threads at most `depth` calls ahead, until the block is left.
 
-    An error in a call is raised where its result would have come.
+    An error in a call is raised in place of its result.
     """
     begun, rest = list[Thread](), iter(calls)
     if little_memory():
@@ -342,7 +342,7 @@ def in_threads(calls: Iterable[Callable[[], T]], depth: int, threads: int = 1) -
                     return future.result(timeout=1)
                 except TimeoutError:
                     if future.done():
-                        return future.result()  # it came in this moment, or the call raised the error
+                        return future.result()  # it arrived just now, or the call itself raised the error
                     if any(not thread.is_alive() for thread in begun):
                         raise MemoryError("The thread that reads ahead has died.") from None
 
@@ -360,15 +360,15 @@ def in_threads(calls: Iterable[Callable[[], T]], depth: int, threads: int = 1) -
 
 
 def usable_cores() -> int:
-    """The cores that this process may use: fewer than the machine has under a scheduler or taskset."""
+    """The number of cores that this process may use; a scheduler or taskset may limit them."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def fill_folder(folder: Path) -> Iterator[Path]:
-    """A folder under a temporary name, which the caller fills with synced files; it then replaces `folder`.
+    """A temporary folder for the block to fill with synced files; afterwards it replaces `folder`.
 
-    A folder that is replaced is moved aside before it is deleted: a process that has mapped its files keeps them.
+    The old folder is renamed before it is deleted, so that a process that has mapped its files keeps them.
     """
     temporary, old = (folder.with_name(f".{folder.name}{kind}.{os.getpid()}.tmp") for kind in ("", ".old"))
     for left in (temporary, old):
@@ -387,7 +387,7 @@ def fill_folder(folder: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the renames in a folder survive a power loss. Windows cannot open a folder, and needs no sync of one."""
+    """Make renames in a folder durable. Windows cannot open a folder and does not need it."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -398,29 +398,29 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_small(path: Path) -> bytes:
-    """All bytes of a file of at most `SMALL`; OSError for one that is larger, and for a pipe or a device, which may
-    never end. The files of a run that someone else made are read with it."""
+    """All bytes of a regular file of at most `SMALL` bytes; otherwise OSError. For untrusted files: a pipe or a device
+    may never end."""
     if path.exists() and not path.is_file():
         raise OSError(f"{path.name} is not a regular file")
     with open(path, "rb") as stream:
-        content = stream.read(min(SMALL, os.fstat(stream.fileno()).st_size) + 1)  # no room for `SMALL` is taken
+        content = stream.read(min(SMALL, os.fstat(stream.fileno()).st_size) + 1)  # does not allocate `SMALL` bytes
     if len(content) > SMALL:
         raise OSError(f"{path.name} has more than {SMALL >> 20} MiB")
     return content
 
 
 def seal(body: dict[str, Any]) -> bytes:
-    """`body` as JSON that holds its own SHA-256, so that any changed byte is noticed."""
-    own = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
-    return json.dumps({**body, "seal": own}, indent=1).encode()
+    """`body` as JSON with its own SHA-256, so that any changed byte is detected."""
+    sha256 = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
+    return json.dumps({**body, "seal": sha256}, indent=1).encode()
 
 
 def unseal(content: bytes) -> dict[str, Any]:
-    """What `seal` was given; ValueError where a byte has changed."""
+    """The body of sealed JSON; ValueError if a byte has changed."""
     try:
         body = {name: value for name, value in json.loads(content).items() if name != "seal"}
     except (AttributeError, RecursionError) as error:
         raise ValueError(f"not a JSON object ({type(error).__name__})") from None
     if content != seal(body):
-        raise ValueError("it is not what was written")
+        raise ValueError("its SHA-256 does not match")
     return body

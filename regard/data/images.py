@@ -1,7 +1,7 @@
-"""The one gateway of pictures: bytes -> a checked picture [H, W, 3] of numbers 0..255, or a refusal that names it.
+"""All pictures are read here: bytes -> a checked picture [H, W, 3] of values 0..255, or an error that names it.
 
-JPEG, PNG and WebP only, recognised by their first bytes, never by their name. The size in the header is checked before
-a pixel is decoded: a small file cannot unfold into gigabytes. A truncated file is refused, not filled with grey.
+JPEG, PNG and WebP only, recognised by their first bytes, not by their name. The size in the header is checked before a
+pixel is decoded, so that a small file cannot expand to gigabytes. A truncated file is refused, not filled with grey.
 """
 
 import io
@@ -20,29 +20,29 @@ from regard.errors import DataError, brief, near_file, need
 Pixels = NDArray[np.uint8]  # [H, W, 3]: red, green, blue
 
 MOST_PIXELS = 24_000_000
-MOST_BYTES = 64 << 20  # of a file; the largest camera JPEG of 24 megapixels has about half of it
-_MOST_SCANS = 64  # of a progressive JPEG; cameras write about ten, and each costs a pass over all pixels
+MOST_BYTES = 64 << 20  # of a file; the largest camera JPEGs of 24 megapixels have about half of it
+_MOST_SCANS = 64  # of a progressive JPEG; cameras write about ten, and each is a pass over all pixels
 _ORIENTATION = 0x0112  # in EXIF
 _PREVIEW = 2  # a large JPEG is decoded at most this many times larger than needed
 
 
 def picture_format(data: bytes, name: str) -> str:
-    """JPEG, PNG or WEBP, as the first bytes say; anything else is refused."""
+    """JPEG, PNG or WEBP, from the first bytes; anything else is refused."""
     if data[:3] == b"\xff\xd8\xff":
         return "JPEG"
     if data[:8] == b"\x89PNG\r\n\x1a\n":
         return "PNG"
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "WEBP"
-    what = "is empty" if not data else "is none of these"
+    what = "is empty" if not data else "has another format"
     raise DataError(f"{name} {what}; a picture must be JPEG, PNG or WebP.")
 
 
 def read_picture(picture: bytes | str | Path, side: int, name: str = "") -> Pixels:
-    """Read a file or its bytes, and give its middle square as [side, side, 3].
+    """Read a file or its bytes, and return the centre crop as [side, side, 3].
 
-    Turned as its EXIF says, transparency on white, greys and other colour spaces as red, green, blue. `name` is used in
-    the error sentence where bytes are given.
+    It is rotated by its EXIF orientation, transparency becomes white, and greys and other colour spaces become RGB.
+    `name` is for the error messages of bytes.
     """
     if isinstance(picture, bytes):
         return _decode(picture, side, name or "The picture")
@@ -50,7 +50,7 @@ def read_picture(picture: bytes | str | Path, side: int, name: str = "") -> Pixe
 
 
 def as_tensor(pictures: Sequence[Pixels]) -> Tensor:
-    """Pictures of one size as numbers 0..1, [B, 3, H, W]."""
+    """Pictures of the same size as values 0..1, [B, 3, H, W]."""
     return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).to(torch.float32) / 255
 
 
@@ -66,10 +66,10 @@ def encode_png(pixels: Pixels) -> bytes:
 def file_bytes(path: Path) -> bytes:
     """The bytes of a picture, if it is not too large."""
     if path.is_dir():
-        raise DataError(f"{path} is a folder; give a picture.")
+        raise DataError(f"{path} is a folder; name a picture file.")
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise DataError(f"{path} has {path.stat().st_size >> 20} MiB; a picture may have {MOST_BYTES >> 20}.")
+            raise DataError(f"{path} has {path.stat().st_size >> 20} MiB; at most {MOST_BYTES >> 20} are read.")
         return path.read_bytes()
     except FileNotFoundError:
         raise DataError(f"There is no picture {path}; check the path.{near_file(path)}") from None
@@ -78,13 +78,13 @@ def file_bytes(path: Path) -> bytes:
 
 
 def _open(data: bytes, name: str) -> Any:
-    """The picture with its header read and checked, no pixel decoded."""
+    """The picture with its header checked and no pixel decoded."""
     Image = need("PIL.Image", "Reading pictures needs Pillow; install it with `pip install regard[images]`.", DataError)
     if len(data) > MOST_BYTES:
-        raise DataError(f"{name} has {len(data) >> 20} MiB; a picture may have {MOST_BYTES >> 20}.")
+        raise DataError(f"{name} has {len(data) >> 20} MiB; at most {MOST_BYTES >> 20} are read.")
     kind = picture_format(data, name)
     if kind == "JPEG" and data.count(b"\xff\xda") > _MOST_SCANS:
-        raise DataError(f"{name} is a JPEG of more than {_MOST_SCANS} scans, which takes too long; save it again.")
+        raise DataError(f"{name} is a JPEG with more than {_MOST_SCANS} scans, which is too slow; save it again.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the check below is stricter
         try:
@@ -112,7 +112,7 @@ def _decode(data: bytes, side: int, name: str) -> Pixels:
                 image.draft("RGB", (_PREVIEW * side, _PREVIEW * side))
             image.load()
             square = ImageOps.fit(_plain(image), (side, side), Image.Resampling.BICUBIC)
-            # turned when small: the middle square of a turned picture is the turned middle square
+            # Rotate the small crop instead of the whole picture; the result is the same.
             square.getexif()[_ORIENTATION] = image.getexif().get(_ORIENTATION, 1)
             ImageOps.exif_transpose(square, in_place=True)
         except Exception as error:  # a decoder may raise anything on bad bytes
@@ -121,7 +121,7 @@ def _decode(data: bytes, side: int, name: str) -> Pixels:
 
 
 def _plain(image: Any) -> Any:
-    """The picture in red, green, blue; transparent parts on white, 16-bit greys scaled to 8."""
+    """The picture in RGB; transparent parts on white, 16-bit greys scaled to 8 bits."""
     from PIL import Image
 
     if image.mode in ("I", "I;16", "I;16B", "I;16L", "F"):

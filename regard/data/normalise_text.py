@@ -1,4 +1,4 @@
-"""Text as the vocabulary sees it, with the way back: every character knows where it came from."""
+"""Text normalised for a vocabulary, with the position of each character in the original."""
 
 import re
 import unicodedata
@@ -10,30 +10,30 @@ UNICODE = ("nfc", "nfkc")
 PUNCTUATION = "punctuation"
 FORMS = ("none", *UNICODE, PUNCTUATION)
 
-# Typographic marks and their ASCII, one character for one, so that nothing moves. A long dash inside a word stays.
+# Typographic marks and their ASCII, character by character, so that positions stay. A long dash inside a word stays.
 _MARKS = "“”„‟«»‘’‚‛´‐‑‒–−\u00a0\u2009\u202f"
 _ASCII = dict(zip(_MARKS, '"' * 6 + "'" * 5 + "-" * 5 + " " * 3, strict=True))
-_MARK = re.compile(f"[{_MARKS}]")  # quicker than `str.translate`, since few characters are one
+_MARK = re.compile(f"[{_MARKS}]")  # faster than `str.translate` for rare marks
 _FOLDED = str.maketrans('"—―', "'--")
 _DASH = re.compile(r"(?<!\w)[—―]|[—―](?!\w)")
-# A single quotation mark may be an apostrophe: it quotes where it begins a word and another one ends a word. Where a
-# quotation goes on in the next sentence it begins with a capital; where it began in an earlier one it ends after
+# A single quotation mark may be an apostrophe: it quotes if it begins a word and another one ends a word. A quotation
+# that continues in the next sentence begins with a capital; one that began in an earlier sentence ends after
 # punctuation.
-_BORDER = re.compile(r"'(?:(?<!\w.)|(?!\w))")  # where no ' is at the border of a word, nothing is quoted
+_BORDER = re.compile(r"'(?:(?<!\w.)|(?!\w))")  # without a ' at the border of a word, nothing is quoted
 _ELIDED = r"(?!\d|(?i:n|s|t|em|ne|til|tis|twas)\b)"  # 'n', 's avonds, 'tis: words, not quotations
 _QUOTED = re.compile(rf"'(?<!\w.)(?=\S){_ELIDED}((?:[^']|(?<=\w)'(?=\w))+?)(?<=\S)'(?!\w)")
 _CUT_OFF = re.compile(rf"'(?:(?<=\A.)|(?<=[:,] .)){_ELIDED}(?=[A-ZÀ-ÖØ-Þ])|'(?<=[.!?,].)(?!\w)")
 
 
 class Rewritten(NamedTuple):
-    """`text`, and for each of its characters the code points [start, end) of the original that it covers."""
+    """`text`, and the code points [start, end) of the original that each of its characters covers."""
 
     text: str
-    starts: list[int] | None  # None: nothing moved, character i is character i
+    starts: list[int] | None  # None: character i is character i of the original
     ends: list[int] | None
 
     def is_whole(self, start: int, end: int) -> bool:
-        """Whether the characters [start, end) are all that some characters of the original became."""
+        """Whether the characters [start, end) cover whole characters of the original."""
         starts = self.starts
         return starts is None or all(starts[at - 1] != starts[at] for at in (start, end) if 0 < at < len(starts))
 
@@ -46,12 +46,11 @@ class Rewritten(NamedTuple):
 
 
 def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten:
-    """Apply a Unicode normal form, or `PUNCTUATION`, and lower case. Lone surrogates, which no file can hold, become
-    U+FFFD.
+    """Apply a Unicode normal form or `PUNCTUATION`, and lower case. Lone surrogates become U+FFFD.
 
-    `PUNCTUATION` writes quotation marks, apostrophes, dashes and spaces as ASCII, one character for one: ‘new’ and
-    «new» become "new". Its rules for ' were made on English and French. Lower-casing is character by character, so that
-    it needs no context (a final sigma becomes a plain one).
+    `PUNCTUATION` writes quotation marks, apostrophes, dashes and spaces as ASCII, character by character: ‘new’ and
+    «new» become "new". Its rules for ' were made for English and French. Lower-casing is also character by character,
+    without context (a final sigma becomes a plain one).
     """
     if _has_surrogates(text):
         text = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
@@ -77,7 +76,7 @@ def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten
 
 
 def rewrite_all(texts: Iterable[str], form: str, lowercase: bool) -> list[str]:
-    """What `rewrite` makes of many texts, without the way back."""
+    """`rewrite` for many texts, without positions."""
     texts = list(texts)
     if form in UNICODE or lowercase or _has_surrogates("".join(texts)):
         return [rewrite(text, form, lowercase).text for text in texts]
@@ -93,7 +92,7 @@ def _has_surrogates(text: str) -> bool:
 
 
 def _straight(text: str) -> str:
-    """Punctuation as ASCII, with as many characters; quoted text in double quotation marks."""
+    """Punctuation as ASCII, in the same number of characters; quoted text in double quotation marks."""
     if not text.isascii():
         text = _MARK.sub(lambda found: _ASCII[found[0]], text)
         if "—" in text or "―" in text:
@@ -102,15 +101,15 @@ def _straight(text: str) -> str:
 
 
 def fold_marks(text: str) -> str:
-    """All quotation marks and apostrophes as ', dashes and spaces in ASCII, one character for one.
+    """All quotation marks and apostrophes as ', dashes and spaces in ASCII, character by character.
 
-    Unlike what `PUNCTUATION` writes, it does not depend on the text around, so that parts of texts can be compared.
+    Unlike `PUNCTUATION`, it does not depend on the context, so that parts of texts can be compared.
     """
     return _MARK.sub(lambda found: _ASCII[found[0]], text).translate(_FOLDED)
 
 
 def _chunks(text: str, form: str) -> list[str]:
-    """Pieces of text that can be normalised alone: a new one begins where nothing joins across the border."""
+    """Split text into chunks that can be normalised independently."""
     if form not in UNICODE:
         return list(text)
     kind = cast(Form, form.upper())
@@ -131,5 +130,5 @@ def _joins(chunk: str, character: str, form: Form) -> bool:
         return False
     alone = unicodedata.normalize(form, character)
     if unicodedata.combining(alone[0]):
-        return True  # a few characters decompose into marks
+        return True  # a few characters decompose into combining marks
     return unicodedata.normalize(form, chunk + character) != unicodedata.normalize(form, chunk) + alone

@@ -1,6 +1,7 @@
 """Sentence pairs as ids: the tokenised corpus of translation, with its vocabularies and word links.
 
-Links are kept between words, since the pieces of a word may change with every epoch. Pieces of linked words are linked.
+Links are stored between words, since the pieces of a word may change with every epoch. Pieces of linked words are
+linked.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,22 +27,22 @@ from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
 
-_MEASURED = 1_000  # pairs in which it is measured how much longer sampling makes sentences
+_MEASURED = 1_000  # pairs on which to measure how much longer sampling makes sentences
 
 
 class LinkedBatch(NamedTuple):
-    """A `Batch`, and which of its pieces belong together."""
+    """A `Batch` with the links between its pieces."""
 
     indices: Tensor  # [B]
     source: Tensor  # [B, S]
     source_lengths: Tensor  # [B]
     target: Tensor  # [B, T]
     target_lengths: Tensor  # [B]
-    links: Tensor  # [B, T, S], True where two pieces belong to linked words
+    links: Tensor  # [B, T, S], True for pieces of linked words
 
 
 def link_pieces(links_of: Callable[[int], Array], vocabularies: Sequence[Vocabulary], batch: Batch) -> Tensor:
-    """[B, T, S]: True where target piece t and source piece s belong to linked words. END is linked to nothing.
+    """[B, T, S]: True if target piece t and source piece s belong to linked words. END has no links.
 
     `links_of(index)` are the links of a pair: [L, 2], (source, target) words.
     """
@@ -64,13 +65,13 @@ def link_pieces(links_of: Callable[[int], Array], vocabularies: Sequence[Vocabul
 
 
 def same_words(vocabulary: Vocabulary, ids: list[int], text: str) -> bool:
-    """Whether the ids of `text` show where its words are; an unknown character that is a space hides one."""
+    """Whether the words of `text` can be recovered from its ids; an unknown space character hides a word."""
     words = vocabulary.words_of(ids)
     return bool(words) and max(words) + 1 == len(text.split())
 
 
 class PairSet:
-    """Pairs of id rows, END included. `lines` are the lines of the corpus that they were, `links` their word links."""
+    """Pairs of id rows with END. `lines` are their line numbers in the corpus, `links` their word links."""
 
     def __init__(self, source: Column, target: Column, line: Array, links: Column | None = None) -> None:
         self.columns = (source, target)
@@ -86,20 +87,20 @@ class PairSet:
         return self.columns[0].row(index), self.columns[1].row(index)
 
     def take(self, indices: Sequence[int], epoch: int = 0) -> tuple[list[Array], list[Array]]:
-        """The sources and the targets of some pairs."""
+        """The sources and the targets of the pairs `indices`."""
         return self.columns[0].take(indices), self.columns[1].take(indices)
 
     def links(self, index: int) -> Array:
-        """The links [L, 2] of pair `index`, (source word, target word); none where the corpus is not aligned."""
+        """The links [L, 2] of pair `index`, (source word, target word); none if the corpus is not aligned."""
         return self.aligned.row(index).reshape(-1, 2) if self.aligned else np.zeros((0, 2), np.uint32)
 
 
 class Resampled:
     """Pairs whose segmentation changes with every epoch: subword regularisation.
 
-    What pair `index` is in `epoch` is a pure function of the seed. Lengths, by which batches are planned, are those
-    of the best segmentation. A sampled one may be longer, up to `room` for that length and never longer than `most`;
-    the few that would be are the best one. So a GPU sees few shapes of batches: those of `room`.
+    The segmentation of a pair is a pure function of seed, epoch and index. Batches are planned with the lengths of the
+    best segmentation. A sampled one may be longer, up to `room` and at most `most`; a still longer sample is replaced
+    by the best segmentation. So a GPU sees few batch shapes: those of `room`.
     """
 
     def __init__(self, pairs: PairSet, vocabularies: Sequence[Vocabulary], amount: float, seed: int, most: int) -> None:
@@ -111,18 +112,18 @@ class Resampled:
         self.lines, self.links = pairs.lines, pairs.links
         some = np.unique(np.linspace(0, max(0, len(pairs) - 1), min(len(pairs), _MEASURED)).astype(np.int64)).tolist()
         best, drawn = (sum(map(len, chain(*sides))) for sides in (pairs.take(some), self.draw(some, 0)))
-        self.stretch = max(1.0, 2 * drawn / max(1, best) - 1)  # twice what sampling adds on average
+        self.stretch = max(1.0, 2 * drawn / max(1, best) - 1)  # 1 + twice the average relative growth
 
     def __len__(self) -> int:
         return len(self.pairs)
 
     def room(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How long sentences of these best lengths may become, on the scale of `round_up`."""
+        """The maximum sampled lengths for these best lengths, on the scale of `round_up`."""
         room = np.ceil(round_up(lengths) * self.stretch).astype(np.int64)
         return round_up(np.minimum(room, self.most + 1))
 
     def take(self, indices: Sequence[int], epoch: int = 0) -> tuple[list[Array], list[Array]]:
-        """The sources and the targets of some pairs; many at once are quicker than one by one."""
+        """The sources and the targets of the pairs `indices`; faster for many at once."""
         sides = []
         for best, drawn in zip(self.pairs.take(indices), self.draw(indices, epoch), strict=True):
             lengths = np.fromiter(map(len, best), np.int64, len(best))
@@ -131,13 +132,13 @@ class Resampled:
         return sides[0], sides[1]
 
     def draw(self, indices: Sequence[int], epoch: int) -> Iterator[list[Array]]:
-        """The sources and then the targets of some pairs as sampled, however long."""
+        """The sampled sources and then targets of the pairs `indices`, whatever their length."""
         for side, (rows, sampler) in enumerate(zip(self.pairs.take(indices), self.samplers, strict=True)):
             yield sampler.draw(rows, seeds_for(indices, f"{self.seed}:{epoch}:{side}")) if sampler else rows
 
 
 class PairEncoding(Encoding[Pair]):
-    """Pairs into ids with END, and into word links where the corpus is aligned."""
+    """Pairs into ids with END, and into word links if the corpus is aligned."""
 
     noun, names = "pairs", SIDES
 
@@ -150,7 +151,7 @@ class PairEncoding(Encoding[Pair]):
             corpus = every_nth(corpus, config.every)
         super().__init__(config, corpus, open_corpus(config, "dev_"))
 
-    texts = staticmethod(attrgetter(*SIDES))  # type: ignore[assignment] # for every pair: quicker than a method
+    texts = staticmethod(attrgetter(*SIDES))  # type: ignore[assignment] # faster than a method
 
     def size(self, items: Sequence[Pair]) -> int:
         return super().size(items) + sum(getsizeof(link) for item in items for link in item.links)
@@ -161,7 +162,7 @@ class PairEncoding(Encoding[Pair]):
             super().make(sample)
             self.vocabularies *= 2
         else:
-            with ThreadPoolExecutor(2) as pool:  # SentencePiece lets other threads run
+            with ThreadPoolExecutor(2) as pool:  # SentencePiece releases the GIL
                 sides = pool.map(train_vocabulary, zip(*map(self.texts, sample), strict=True), (config, config))
                 self.vocabularies = list(sides)
 
@@ -191,7 +192,7 @@ class PairEncoding(Encoding[Pair]):
         return fit._replace(columns={**columns, "links": self._links(fit)} if self.aligned else columns)
 
     def _links(self, rows: Rows[Pair]) -> list[list[int]]:
-        """The links of pairs whose words can be recognised from their pieces, and of others none."""
+        """The links of each pair; none if its words cannot be recovered from its pieces."""
         found = []
         for number, pair in enumerate(rows.items):
             pieces = [rows.columns[side].row(number)[:-1].tolist() for side in SIDES]
@@ -214,12 +215,12 @@ class PairEncoding(Encoding[Pair]):
     def describe(self, train: Any, dev: Any) -> list[str]:
         source, target = self.vocabularies
         shared = f"{len(source)}, shared by both sides"
-        said = shared if source is target else f"{len(source)} source, {len(target)} target"
-        return [f"vocabulary: {said}", *note_files(self.config)]
+        sizes = shared if source is target else f"{len(source)} source, {len(target)} target"
+        return [f"vocabulary: {sizes}", *note_files(self.config)]
 
 
 def _reasons(config: DataConfig, usable: Sequence[bool], lengths: Sequence[Array]) -> list[str]:
-    """Of each pair why it is not used, empty if it is; `lengths` are the tokens of its two sides."""
+    """The reason why each pair is dropped, empty if it is kept; `lengths` are the tokens of its two sides."""
     shorter, longer = np.minimum(*lengths), np.maximum(*lengths)  # [N]
     uneven = bool(config.max_ratio) & (longer > config.max_ratio * shorter)
     cases = {"empty": ~np.array(usable) | (shorter == 0), "too long": longer > config.max_length, "ratio": uneven}

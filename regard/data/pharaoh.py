@@ -1,6 +1,6 @@
-"""Word alignments as text: Pharaoh lines, and the lines of annotators, who distinguish sure links from possible ones.
+"""Word alignments as text: Pharaoh format, and gold alignments with sure and possible links.
 
-A link is (source word, target word), counted from 0; words are what white space separates.
+A link is (source word, target word), counted from 0; words are separated by white space.
 """
 
 import re
@@ -16,14 +16,14 @@ _LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})", re.ASCII)
 
 
 class Gold(NamedTuple):
-    """What annotators marked: `sure` links, and `possible` ones, which hold the sure ones too."""
+    """A gold alignment: `sure` links, and `possible` ones, which include the sure ones."""
 
     sure: Alignment
     possible: Alignment
 
 
 def parse_pharaoh(line: str, where: str = "the line") -> Alignment:
-    """ "0-0 1-2" -> {(0, 0), (1, 2)}: source-target, counted from 0. `where` begins the error sentence."""
+    """ "0-0 1-2" -> {(0, 0), (1, 2)}: source-target, counted from 0. `where` begins the error message."""
     return parse_gold(line, where, first=0, marks="-").sure
 
 
@@ -34,7 +34,7 @@ def parse_gold(line: str, where: str = "the line", *, first: int = 1, marks: str
         match = _LINK.fullmatch(word)
         if match is None or match[2] not in marks:
             forms = "links i-j" if marks == "-" else "links i-j (sure) and ipj (possible)"
-            raise DataError(f"{where} must hold {forms} of whole numbers, as in 1-2; got {word!r}.")
+            raise DataError(f"{where} must hold {forms} with integers, such as 1-2; got {word!r}.")
         link = (int(match[1]) - first, int(match[3]) - first)
         if min(link) < 0:
             raise DataError(f"{where} must count words from {first}; got {word!r}. Is the file counted from 0?")

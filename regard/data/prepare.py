@@ -1,10 +1,9 @@
 """From the [data] settings of any task to a tokenised corpus, in at most two passes over its files.
 
-The first pass counts the examples, chooses which to hold out, and takes a sample for the vocabularies; the second
-tokenises into a memory-mapped store. A corpus that fits into memory is read once: the second pass takes the examples
-that the first has kept. What differs between tasks is their `Encoding`. The result is a pure function of the settings
-and the files: vocabularies belong to the files that they were made from, and the store to a fingerprint of the files,
-the vocabularies and the settings, so that a second call finds both instead of making them.
+The first pass counts the examples, chooses which to hold out, and samples text for the vocabularies; the second
+tokenises into a memory-mapped store. If the corpus fits into memory, its files are read only once. Tasks differ in
+their `Encoding`. The result is a pure function of the settings and the files: a second call with the same fingerprint
+finds the vocabularies and the store instead of making them.
 """
 
 import dataclasses
@@ -29,22 +28,22 @@ from regard.data.vocabulary import Vocabulary, made_from
 from regard.errors import DataError, RunError, brief, counted
 
 Stages = Callable[[str, int, int | None], None]  # (what is being done, done, total or None)
-SAMPLE = 1 << 19  # examples that the words of a vocabulary are counted in at most, evenly spread over the corpus
-SUBWORD_SAMPLE = 1 << 15  # examples that subwords are learned from: twice as many make a text 0.15 % shorter
+SAMPLE = 1 << 19  # most examples to count words in, evenly spread over the corpus
+SUBWORD_SAMPLE = 1 << 15  # most examples to learn subwords from: twice as many make a text 0.15 % shorter
 MEMORY = 1 << 29  # bytes of examples that the first pass keeps
 _READ = 512  # examples read at once
 _BLOCK = 8_192  # examples tokenised at once
-_THREADS = 16  # that tokenise at most; each has a block in memory, or a process with 50 MB
-_LARGE, _CORES = 50_000, 4  # examples and threads from which on tokenising in other processes pays
-# Settings that do not change what is in a store, or do so only through the files and vocabularies themselves.
+_THREADS = 16  # most threads that tokenise; each has a block in memory, or a process of 50 MB
+_LARGE, _CORES = 50_000, 4  # least examples and threads for which processes are faster than threads
+# Settings that do not change a store, except through the files and vocabularies, which are in the fingerprint.
 _ELSEWHERE = {"cache", "sampling", "vocabulary_from", "max_line", "max_unpacked", "streams", "vectors"}
 
 
 class Preparing(NamedTuple):
     """How a corpus is prepared for a run.
 
-    `keep` says that vocabularies in the run folder stay, whatever they were made from: they have been trained with, or
-    come from another run. `expected` is the fingerprint that the run was trained with so far; another one is refused
+    With `keep`, the vocabularies in the run folder are used whatever corpus they were made from, because a model was
+    trained with them. `expected` is the fingerprint that the run was trained with so far; a different one is refused
     before anything is written.
     """
 
@@ -60,13 +59,13 @@ PLAIN = Preparing()
 class Data:
     """A corpus ready for training."""
 
-    encoding: Any  # with the vocabularies, and what else belongs to its task
+    encoding: Any  # of the task, with the vocabularies
     train: Any
     dev: Any
-    shown: list[Any]  # of each validation example what `Encoding.shown` kept
+    shown: list[Any]  # `Encoding.shown` of each validation example
     tallies: list[Tally]  # of the corpus, and of validation files if there are any
     fingerprint: str  # of the files, the vocabularies and the settings
-    notes: list[str]  # what a person should know about the corpus
+    notes: list[str]  # for the user
 
     @property
     def vocabularies(self) -> list[Vocabulary]:
@@ -74,12 +73,12 @@ class Data:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The only one, or the first."""
+        """The only vocabulary, or the first."""
         return self.vocabularies[0]
 
 
 class Encoded(NamedTuple):
-    """A block of examples in ids."""
+    """A block of examples as ids."""
 
     columns: dict[str, Mapping[str, Any]]  # of each part
     tally: Tally
@@ -89,12 +88,12 @@ class Encoded(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What the first pass found."""
+    """The result of the first pass."""
 
     encoding: Encoding[Any]
     total: int
-    held: frozenset[int]  # keys of the texts that are held out
-    kept: list[Any]  # every `stride`-th example: all, or if `MEMORY` is too small for them, what the sample needs
+    held: frozenset[int]  # keys of the held-out texts
+    kept: list[Any]  # every `stride`-th example: all of them, or if `MEMORY` is too small, those of the sample
     stride: int
 
     def holds_out(self, item: Any) -> bool:
@@ -111,7 +110,8 @@ class Survey(NamedTuple):
         tally.held_out = 0 if which else int(dev.sum())
         tally.kept = len(rows.items) - tally.held_out
         parts = {"train": rows.where(~dev), "dev": rows.where(dev)}
-        kept = [one for item, _ in groupby(parts["dev"].items) for one in encoding.shown(item)]  # once if several rows
+        # Once for an example of several rows.
+        kept = [value for item, _ in groupby(parts["dev"].items) for value in encoding.shown(item)]
         columns = {part: some.columns for part, some in parts.items() if some.items}
         return Encoded(columns, tally, kept, which, items[-1].line)
 
@@ -124,7 +124,7 @@ class Survey(NamedTuple):
 
 
 def survey(encoding: Encoding[Any], report: Stages = PLAIN.progress) -> Survey:
-    """The first pass: count, choose what is held out, keep every 2^n-th example."""
+    """The first pass: count, choose what to hold out, keep every 2^n-th example."""
     keys, kept, stride, size, total = array("Q"), [], 1, 0, 0
     wanted, seed = 0 if encoding.dev else encoding.config.held_out, encoding.config.seed
     rest = iter(encoding.corpus)
@@ -143,29 +143,29 @@ def survey(encoding: Encoding[Any], report: Stages = PLAIN.progress) -> Survey:
             kept = [one for one in kept if (one.line - 1) % stride == 0]
             size = encoding.size(kept)
     if not keys:
-        blank = f"every one of its {encoding.noun} ({total}) is blank or has an empty side"
+        blank = f"all its {encoding.noun} ({total}) are blank or have an empty side"
         files = brief(", ".join(map(str, encoding.corpus.files)))
         why = blank if total else f"it has no {encoding.corpus.place}"
         raise DataError(f"The corpus{f' of {files}' if files else ''} is empty: {why}.")
-    if stride > 1:  # all are read again, so that no more is needed than the sample
+    if stride > 1:  # the files are read again, so only the sample is needed
         stride = _sample_stride(encoding, total, stride)
         kept = [one for one in kept if (one.line - 1) % stride == 0]
     return Survey(encoding, total, choose_held_out(keys, wanted), kept, stride)
 
 
 def _sample_stride(encoding: Encoding[Any], total: int, stride: int) -> int:
-    """How far apart the examples of the sample for the vocabularies are, of which every `stride`-th is kept."""
+    """The stride of the sample for the vocabularies, a multiple of `stride`."""
     most = SUBWORD_SAMPLE if getattr(encoding.config, "subwords", "") in ("bpe", "unigram") else SAMPLE
     while total > most * stride:
         stride *= 2
     return stride
 
 
-@without_collector()  # among millions of small objects, none in a cycle, the search takes most of the time
+@without_collector()  # collecting among millions of small objects would take most of the time
 def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Data:
     """Make or find the vocabularies and the tokenised corpus of the run `folder`.
 
-    With several processes, call it in one of them first.
+    With several processes, call it in one process first.
     """
     config, shared = encoding.config, getattr(encoding.config, "cache", "")
     surveyed = cache(lambda: survey(encoding, how.progress))  # once, and only if it is needed
@@ -175,7 +175,7 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
         how.progress("vocabulary", 0, None)
         _load_from(encoding, elsewhere)
     if not ((there or elsewhere) and (shared or (folder / "corpus").is_dir())):
-        surveyed()  # it takes the digests of the files as it goes; with vocabularies and a store, only these are needed
+        surveyed()  # also computes the digests of the files; with vocabularies and a store, only these are needed
     source = _content(encoding)
     kept = there and not elsewhere and (how.keep or all(made_from(folder, name) == source for name in encoding.names))
     if kept:
@@ -189,7 +189,7 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
     fingerprint = fingerprint_of([STORE_FORMAT, source, settings, vocabularies, encoding.depends()])
     if how.expected and fingerprint != how.expected:
         raise RunError(
-            f"The corpus is not the one that {folder} was trained on; restore it to resume, or use another --out."
+            f"The corpus differs from the one that {folder} was trained on; restore it to resume, or use another --out."
         )
     if not kept:
         make_folder(folder)
@@ -202,7 +202,7 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
     if not tallies[0].kept:
         raise DataError(f"Nothing is left to train on: {tallies[0]}.")
     if encoding.dev and not tallies[1].kept:
-        raise DataError(f"Nothing is left to validate with: {tallies[1]}. Give other validation files, or none.")
+        raise DataError(f"Nothing is left to validate with: {tallies[1]}. Set other validation files, or none.")
     notes += [f"{name}: {tally}" for name, tally in zip(("corpus", "validation"), tallies, strict=False)]
     train, dev = encoding.open(store.parts["train"], training=True), encoding.open(store.parts["dev"], training=False)
     notes += encoding.describe(train, dev)
@@ -224,7 +224,7 @@ def _content(encoding: Encoding[Any]) -> str:
 def _tokenise(found: Survey, folder: Path, place: Path, made_of: tuple[str, str], report: Stages) -> Store:
     """The second pass, with the vocabularies of `folder`, into the store `place`.
 
-    `made_of` are the fingerprints of the store and of the corpus as the first pass read it.
+    `made_of` are the fingerprints of the store, and of the corpus in the first pass.
     """
     encoding = found.encoding
     if found.stride > 1:
@@ -249,19 +249,19 @@ def _tokenise(found: Survey, folder: Path, place: Path, made_of: tuple[str, str]
 
     def about() -> dict[str, Any]:
         if _content(encoding) != made_of[1]:
-            raise DataError("The corpus changed while it was being read; start again when its files are complete.")
+            raise DataError("The corpus changed while it was read; start again when its files are complete.")
         return {"tallies": [dataclasses.asdict(tally) for tally in tallies], "shown": shown}
 
     types, threads = encoding.column_types(), min(usable_cores(), _THREADS)
     in_processes = found.total >= _LARGE and threads >= _CORES and sys.executable
     here = nullcontext(tokenise_here(encoding.vocabularies))
     chosen = tokenisers(folder, encoding.names) if in_processes else here
-    with chosen as tokenise, in_threads(calls(), threads + 2, threads) as ahead:  # subwords leave Python to others
+    with chosen as tokenise, in_threads(calls(), threads + 2, threads) as ahead:  # SentencePiece releases the GIL
         return write_store(place, made_of[0], types, blocks(ahead), about)
 
 
 def sentence_key(text: str, seed: int) -> int:
-    """A number drawn from a text: always the same for the same text and seed, and evenly spread."""
+    """A hash of text and seed, evenly distributed."""
     content = f"{seed}:{text}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
@@ -269,8 +269,8 @@ def sentence_key(text: str, seed: int) -> int:
 def choose_held_out(keys: Iterable[int], count: int) -> frozenset[int]:
     """The keys of the texts to hold out: about `count` examples, at most a tenth of them, at least one.
 
-    Whole texts are chosen, smallest key first, so that no text is on both sides of the split; if a text occurs often,
-    all its examples go together, and may be a few more than `count`.
+    Texts are chosen by smallest key, with all their examples, so that no text is on both sides of the split. A frequent
+    text may therefore give a few more than `count`.
     """
     if count == 0:
         return frozenset()
@@ -279,10 +279,10 @@ def choose_held_out(keys: Iterable[int], count: int) -> frozenset[int]:
     if total == 0:
         return frozenset()
     if len(values) < 2:
-        same = " of one and the same text" if total > 1 else ""
+        same = ", all with the same text" if total > 1 else ""
         raise DataError(
-            f"The corpus has {counted(total, 'usable example')}{same}: none can be held out; give more, or files for "
-            "validation, or set data.held_out=0."
+            f"The corpus has {counted(total, 'usable example')}{same}, so none can be held out; add more, set "
+            "validation files, or set data.held_out=0."
         )
     wanted = min(count, max(1, total // 10))
     needed = int(np.searchsorted(np.cumsum(examples), wanted)) + 1

@@ -1,7 +1,7 @@
-"""Subword regularisation: a sentence in other subwords than the best ones, drawn by chance but repeatable.
+"""Subword regularisation: reproducible random segmentations of sentences.
 
-SentencePiece's own sampling cannot be seeded sentence by sentence, and training must be able to resume exactly. No
-subword crosses a space, so words are drawn one by one, and their segmentations are remembered.
+SentencePiece's own sampling cannot be seeded per sentence, which exact resuming needs. No subword crosses a space, so
+words are sampled independently, and their segmentations are cached.
 """
 
 import hashlib
@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 from regard.data.subwords import SPACE, Subwords
 from regard.symbols import SYMBOLS, UNKNOWN
 
-_CANDIDATES = 16  # segmentations of a word from which a unigram sample is drawn
-_REMEMBERED = 1 << 19  # segmentations that are remembered, about 60 MiB
-_MANY = 64  # merges; words of more are never known to be unchanged without a look
+_CANDIDATES = 16  # n-best segmentations of a word for unigram sampling
+_REMEMBERED = 1 << 19  # cached segmentations, about 60 MiB
+_MANY = 64  # merges; a word with more is always looked up
 _ID = np.dtype(np.uint32)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Word(NamedTuple):
-    """A word and its segmentations, each as ids in bytes; a number in [0, 1) chooses one.
+    """A word and its segmentations, each as ids in bytes; a number in [0, 1) selects one.
 
-    Borders cut [0, 1) into parts, each as wide as the probability of its option; None where no number fell yet.
+    The borders split [0, 1) into intervals as wide as the probability of each option; None is an option not computed
+    yet.
     """
 
     text: str  # with SPACE for a space
@@ -37,10 +38,10 @@ class Word(NamedTuple):
 
 
 class Segmentations:
-    """The segmentations of words: BPE-dropout (Provilkov et al. 2020), or for unigram one of the best few (Kudo 2018).
+    """The segmentations of words: BPE-dropout (Provilkov et al. 2020), or for unigram n-best sampling (Kudo 2018).
 
-    `amount` is the share of merges left out, or for unigram the exponent of the probabilities. Words are known by their
-    best ids, as bytes.
+    `amount` is the dropout probability of a merge, or for unigram the exponent of the probabilities. Words are keyed by
+    their best ids, as bytes.
     """
 
     def __init__(self, tokens: Subwords, amount: float) -> None:
@@ -49,21 +50,21 @@ class Segmentations:
         self.begins = np.array([index < UNKNOWN or piece.startswith(SPACE) for index, piece in pieces])  # [V] a word
         some = [index for index in range(len(SYMBOLS), len(tokens)) if not tokens.processor.is_byte(index)]
         self.ids = {tokens.piece(index): index for index in some}
-        # BPE scores are minus the rank of the merge, whole numbers; unigram's are logarithms of probabilities.
+        # BPE scores are minus the rank of the merge, integers; unigram scores are log-probabilities.
         self.ranks = {tokens.piece(index): -float(tokens.processor.get_score(index)) for index in some}
         self.unigram = any(rank % 1 for rank in self.ranks.values())
         letters = [len(piece) if piece in self.ids else 1 if index < UNKNOWN else _MANY for index, piece in pieces]
         self.letters = np.array(letters)  # [V] of each id
-        # A word of n merges is in its best segmentation below the nth of these numbers, as `merge` computes them.
+        # A word of n merges keeps its best segmentation for draws below the nth of these, computed as in `merge`.
         less = accumulate(range(_MANY), lambda high, _: max(0.0, high - high * amount), initial=1.0)
         self.unchanged = np.array([0.0] if self.unigram else [*less, 0.0])
         self.words: dict[bytes, Word] = {}
         self.remembered = 0
 
     def draw(self, rows: Sequence[Any], seeds: NDArray[np.uint64]) -> list[NDArray[np.uint32]]:
-        """Another segmentation of each row of ids, a pure function of the row and its seed [B].
+        """A sampled segmentation of each row of ids, a pure function of the row and its seed [B].
 
-        A word that holds UNKNOWN stays as it is, since its text is not known any more.
+        A word with UNKNOWN stays unchanged, since its text is lost.
         """
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))  # [B]
         if not lengths.sum():
@@ -92,7 +93,7 @@ class Segmentations:
         return np.split(np.frombuffer(written, _ID), cuts)
 
     def choose(self, words: list[bytes], chances: list[float]) -> list[bytes]:
-        """The segmentation of each word that its number in [0, 1) chooses."""
+        """The segmentation of each word for its number in [0, 1)."""
         chosen, known = [], self.words
         for ids, chance in zip(words, chances, strict=True):
             word = known.get(ids) or self.learn(ids)
@@ -100,7 +101,7 @@ class Segmentations:
         return chosen
 
     def learn(self, best: bytes) -> Word:
-        """What is known about a word when it is first seen; one whose text is not known keeps its best ids."""
+        """The cache entry of a new word; a word without known text keeps its best ids."""
         ids = np.frombuffer(best, _ID).tolist()
         text = b"".join(self.tokens.surfaces(ids)).decode("utf-8", "replace").replace(" ", SPACE)
         word = Word(text, [], [best])
@@ -117,7 +118,7 @@ class Segmentations:
         return word
 
     def find(self, word: Word, chance: float) -> bytes:
-        """A segmentation of a word by merges that has not been chosen before; it is remembered."""
+        """Compute and cache a segmentation of a word that has not been selected before."""
         low, high, parts = self.merge(list(word.text), chance)
         found = _packed([index for part in parts for index in self.spell(part)])
         borders, options = word.borders, word.options
@@ -129,15 +130,15 @@ class Segmentations:
         return found
 
     def merge(self, parts: list[str], chance: float) -> tuple[float, float, list[str]]:
-        """Merge letters, each time the best pair of those that are not left out.
+        """Merge characters, each time the best pair that is not dropped.
 
-        The best is taken with probability 1 - amount, the second best with amount * (1 - amount), and so on. Returns
-        the part [low, high) of [0, 1) whose numbers all lead to the same merges, and what they lead to.
+        The best pair is merged with probability 1 - amount, the second best with amount * (1 - amount), and so on.
+        Returns the interval [low, high) of numbers that lead to the same merges, and the result.
         """
         low, high, none, rank_of = 0.0, 1.0, math.inf, self.ranks.get
         ranks = [rank_of(one + other, none) for one, other in pairwise(parts)]  # of the merge with the next part
         while ranks:
-            last, rest, left = high, high - low, ranks  # `rest` of [0, 1) leaves out all merges that were tried
+            last, rest, left = high, high - low, ranks  # `rest` is the part of [0, 1) that drops all merges so far
             while (best := min(left)) < none:
                 place = left.index(best)
                 rest *= self.amount
@@ -159,7 +160,7 @@ class Segmentations:
         return low, high, parts
 
     def spell(self, part: str) -> list[int]:
-        """The ids of a piece, or of the bytes of a character that is none."""
+        """The id of a piece, or those of the bytes of a character outside the vocabulary."""
         if part in self.ids:
             return [self.ids[part]]
         spelled = [int(self.tokens.processor.piece_to_id(f"<0x{byte:02X}>")) for byte in part.encode("utf-8")]
@@ -171,13 +172,13 @@ def _packed(ids: list[int]) -> bytes:
 
 
 def seeds_for(numbers: Sequence[int], purpose: str) -> NDArray[np.uint64]:
-    """A seed for each of `numbers`, which follows from the number and `purpose` alone. [B]"""
+    """A seed for each of `numbers`, a function of the number and `purpose` only. [B]"""
     first = int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little")
     return _mix(np.uint64(first) + _GOLDEN * np.array(numbers, np.uint64))
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64 (Steele, Lea and Flood 2014): like numbers in, numbers without a likeness out."""
+    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014), which decorrelates similar numbers."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

@@ -1,8 +1,8 @@
-"""Text into sentences, clauses and words with their positions: spans of code points, in one pass, by a few rules.
+"""Text into sentences, clauses and words, as spans of code points, by a few rules.
 
-A sentence ends after . ! ? or … (with the quotes and brackets that close there) before white space and something that
-can begin a sentence, after the full stops of scripts without spaces, at an empty line, and at an HTML line break. Every
-word of the text is in exactly one sentence. Where it is not clear whether a sentence ends, it does not.
+A sentence ends after . ! ? or … and closing quotes or brackets, if white space and a possible sentence start follow. It
+also ends after the full stops of scripts without spaces, at an empty line, and at an HTML line break. Every word of the
+text is in exactly one sentence. In doubtful cases the sentence continues.
 """
 
 import re
@@ -14,13 +14,13 @@ _BREAK = re.compile(r"\n[^\S\n]*\n|<br {0,4}/?>|\u2029", re.IGNORECASE)
 _WIDE = frozenset("。！？｡")  # end a sentence without white space after them
 _MARKS = ".!?…؟۔।॥։።‼⁇⁈⁉"  # end one before white space
 _CLOSERS = r"(?:[\"'”’»)\]」』）】》]|[ \u00a0\u202f]»)*+"  # French sets a space before its closing quotes
-# Only from the beginning of a run of marks, and never back into it: the time is linear in the length of any text.
+# Matches from the start of a run of marks only and never backtracks into it, so that time is linear.
 _END = re.compile(
     rf"(?<![{_MARKS}。！？｡])(?:[{_MARKS}]++{_CLOSERS}(?=\s|\Z)|[{_MARKS}]*+[。！？｡][{_MARKS}。！？｡]*+{_CLOSERS})"
 )
 _SPACE = re.compile(r"\s+")
 _WORD = re.compile(r"\w+(?:['’]\w+)*|([^\w\s])\1*")
-# Abbreviations that a name or a number follows, so that their full stop ends nothing.
+# Abbreviations that come before a name or a number; their full stop does not end a sentence.
 _ABBREVIATIONS = frozenset((
     "mr", "mrs", "ms", "dr", "prof", "st", "gen", "col", "lt", "sgt", "capt", "rev", "hon", "sen", "rep", "gov", "mme",
     "mt", "ft", "vs", "cf", "fig", "vol", "ed", "pp", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sept", "sep",
@@ -30,12 +30,12 @@ _ABBREVIATIONS = frozenset((
 _NUMBERED = frozenset(("no", "nos", "nr", "p", "art", "sec", "ch", "chap", "eq", "par", "tel", "bd", "abs", "kap"))
 _MONTHS = re.compile(r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b")
 _LONGEST = 6  # letters and dots before a full stop that are checked
-_LABEL = 3  # characters of a label that begins an item: "1.", "12.", "a."
+_LABEL = 3  # characters of a list label: "1.", "12.", "a."
 _CLAUSES = (re.compile(r"[;:—–；：](?=\s|\Z)|[；：]"), re.compile(r"[,،](?=\s|\Z)|[，、]"), re.compile(r"\s"))
 
 
 def split_sentences(text: str) -> list[Span]:
-    """The sentences of a text, without the white space around them; a text of white space alone has none."""
+    """The sentences of a text, without surrounding white space; a text of only white space has none."""
     found = []
     place = 0
     for stop in [*(match.span() for match in _BREAK.finditer(text)), (len(text), len(text))]:
@@ -45,20 +45,20 @@ def split_sentences(text: str) -> list[Span]:
 
 
 def split_words(text: str, sentence: Span) -> list[Span]:
-    """The words of a sentence: letters and digits (don't is one), and runs of one and the same other character."""
+    """The words of a sentence: letters and digits (don't is one word), and runs of one other character."""
     return [match.span() for match in _WORD.finditer(text, *sentence)]
 
 
 def split_clauses(text: str, sentence: Span, starts: Sequence[int], most: int) -> list[Span]:
-    """A sentence in parts of at most `most` tokens, which begin at the code points `starts`.
+    """Split a sentence into parts of at most `most` tokens, which begin at the code points `starts`.
 
-    It is cut after a semicolon, colon or dash, else after a comma, else between words, else between tokens; the parts
-    are of about equal size, as far as the marks allow.
+    It is split after a semicolon, colon or dash; otherwise after a comma, between words, or between tokens. The parts
+    are about equally long, as far as the marks allow.
     """
     parts: list[Span] = []
     begin, last, first = sentence[0], sentence[1], 0  # `first` is the token at `begin`
     while len(starts) - first > most:
-        left = -(-(len(starts) - first) // most)  # parts that are still needed
+        left = -(-(len(starts) - first) // most)  # number of remaining parts
         low, high = starts[first + max(1, (len(starts) - first) // (2 * left))], starts[first + most]
         even = starts[first + (len(starts) - first) // left]
         end = _best_cut(text, max(low, begin + 1), high, even)
@@ -70,7 +70,7 @@ def split_clauses(text: str, sentence: Span, starts: Sequence[int], most: int) -
 
 
 def _best_cut(text: str, low: int, high: int, even: int) -> int:
-    """The end of a clause in (low, high], the nearest to `even` of the strongest kind; `high` where there is none."""
+    """The end of a clause in (low, high]: of the strongest kind, the nearest to `even`; `high` if there is none."""
     for kind in _CLAUSES:
         ends = [match.end() for match in kind.finditer(text, low, high)]
         if ends:
@@ -88,7 +88,7 @@ def _split_paragraph(text: str, start: int, end: int) -> list[Span]:
 
 
 def _ends(text: str, mark: re.Match[str], start: int, end: int) -> bool:
-    """Whether a sentence that began at `start` ends with the marks found."""
+    """Whether a sentence that began at `start` ends with `mark`."""
     if not _WIDE.isdisjoint(mark[0]):
         # Quoted speech continues after its closing bracket: 「…。」と言った
         return not (mark[0][-1] in "」』" and text[mark.end() : mark.end() + 1] in ("と", "っ"))
@@ -96,15 +96,15 @@ def _ends(text: str, mark: re.Match[str], start: int, end: int) -> bool:
     if space is None or space.end() == end:
         return True
     if text[space.end()].islower():
-        # "Well." he said, and so on. After a bare ! or ? many people begin with a small letter, and in a tokenised
-        # text, where marks are separate, any sentence may.
+        # "Well." he said: no end. But a sentence in lower case may follow a bare ! or ?, and any mark in tokenised
+        # text.
         return mark[0][-1] in "!?" or (len(mark[0]) == 1 and text[mark.start() - 1 : mark.start()].isspace())
     return mark[0] != "." or not _abbreviated(text, start, mark.start(), space.end())
 
 
 def _abbreviated(text: str, start: int, stop: int, after: int) -> bool:
-    """Whether the text before the full stop at `stop` is an abbreviation, initials (J, U.S, e.g), a number that is
-    one of a date, or the label of an item; `after` is where the next word begins."""
+    """Whether the text before the full stop at `stop` is an abbreviation, initials (J, U.S, e.g), the day of a date, or
+    a list label; `after` is the start of the next word."""
     begin = stop
     while begin > max(start, stop - _LONGEST) and (text[begin - 1].isalpha() or text[begin - 1] == "."):
         begin -= 1

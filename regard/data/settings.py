@@ -1,4 +1,4 @@
-"""The [data] section: which corpus, how it is split into pieces, and what is left out."""
+"""The [data] section: the corpus, its vocabulary, and which pairs to drop."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from regard.data.builtin.registry import check_kind
 from regard.data.normalise_text import FORMS
 from regard.errors import ConfigError, brief
 
-MOST_GENERATED = 100_000_000  # pairs of a built-in corpus; they are in memory
+MOST_GENERATED = 100_000_000  # pairs of a built-in corpus, which is in memory
 _CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")  # of a language, with script, region and variants
 
 
@@ -22,7 +22,7 @@ def check_least(config: Any, **least: int) -> None:
 
 @dataclass(frozen=True)
 class Reading:
-    """How text files are read, in every task. The two limits bound the memory and the time that a file can take."""
+    """How text files are read, in every task. The two limits bound the memory and time for a file."""
 
     invalid: str = setting("refuse", "how to handle bytes that are not UTF-8", choices=("refuse", "replace"))
     max_line: int = setting(1 << 22, "maximum size of a line in bytes, and of a unit of a TMX file in characters")
@@ -37,7 +37,7 @@ READING = Reading()
 
 @dataclass(frozen=True)
 class DataConfig(Reading):
-    """Settings of a corpus and its vocabulary. Give `source` and `target`, or `tsv`, `tmx` or `corpus`."""
+    """Settings of a corpus and its vocabulary. Set `source` and `target`, or `tsv`, `tmx` or `corpus`."""
 
     source: str | tuple[str, ...] = setting(
         "", "file or list of files with the source sentences, one per line (plain, gz, bz2, xz or zst)"
@@ -93,18 +93,16 @@ class DataConfig(Reading):
                 f"data.max_words must be at least data.min_words ({self.min_words}); got {self.max_words}."
             )
         if self.size > MOST_GENERATED:
-            raise ConfigError(f"data.size must be at most {MOST_GENERATED}, the pairs of a corpus; got {self.size}.")
+            raise ConfigError(f"data.size must be at most {MOST_GENERATED}; got {self.size}.")
         check_range("data", self, "(0, 1]", "coverage")
         check_range("data", self, "[0, 1)", "sampling")
         if self.max_ratio != 0 and self.max_ratio < 1:
-            raise ConfigError(f"data.max_ratio is at least 1, or 0 for no limit; got {self.max_ratio}.")
+            raise ConfigError(f"data.max_ratio must be at least 1, or 0 for no limit; got {self.max_ratio}.")
 
 
 def check_codes(data: Mapping[str, Any]) -> None:
-    """Refuse the name of a language in place of its code, for a new corpus or a server; a memory has its own codes.
-
-    The settings of an existing run are read as they are.
-    """
+    """Refuse a language name in place of a code, for a new corpus or a server. A translation memory has its own codes,
+    and the settings of an existing run are not checked."""
     for side in ("source_language", "target_language"):
         code = data.get(side, "")
         if code and isinstance(code, str) and not data.get("tmx") and not _CODE.fullmatch(code):
@@ -112,22 +110,22 @@ def check_codes(data: Mapping[str, Any]) -> None:
 
 
 def as_files(files: str | tuple[str, ...]) -> tuple[str, ...]:
-    """One file or several, as a tuple; empty text is no file."""
+    """One file or several, as a tuple; an empty string is no file."""
     if isinstance(files, str):
         return (files,) if files else ()
     return tuple(files)
 
 
 def named_files(config: Any, builtin: str, missing: str) -> tuple[str, ...]:
-    """The files of a [data] section with `files` and `corpus`; none where it names the built-in corpus `builtin`.
+    """The files of a [data] section with `files` and `corpus`; none if it names the built-in corpus `builtin`.
 
-    `missing` says in the error sentence what there is none of.
+    `missing` is part of the error message.
     """
     files = as_files(config.files)
     if config.corpus and files:
-        raise ConfigError("Both data.corpus and data.files are given; give one of the two.")
+        raise ConfigError("Both data.corpus and data.files are set; set one of the two.")
     if config.corpus:
         check_kind(config.corpus, (builtin,))
     if not config.corpus and not files:
-        raise ConfigError(f"There {missing}: give data.files, or data.corpus.")
+        raise ConfigError(f"There {missing}: set data.files or data.corpus.")
     return files

@@ -1,8 +1,8 @@
-"""A tokenised corpus on disk, read by memory mapping: a corpus may be larger than memory.
+"""A tokenised corpus on disk, memory-mapped, so that it may be larger than memory.
 
-A store is a folder. Each column of each part ("train", "dev") is one file of numbers, `train.source`; where examples
-differ in length, `train.source.offsets` says where each one begins. `store.json`, written last and sealed, holds the
-fingerprint of what the store was made from and the SHA-256 of every file. The folder appears by one rename.
+A store is a folder. Each column of each part ("train", "dev") is one file of numbers, such as `train.source`; if
+examples differ in length, `train.source.offsets` holds the start of each. `store.json`, written last and sealed, holds
+the fingerprint of the corpus and settings, and the SHA-256 of every file. The folder is committed by one rename.
 """
 
 import hashlib
@@ -21,23 +21,23 @@ from regard.errors import DataError
 
 STORE_FORMAT = 2
 Array = NDArray[Any]
-Block = tuple[str, Mapping[str, Any]]  # a part, and for each column the values of some examples: `Column`, or a list
+Block = tuple[str, Mapping[str, Any]]  # a part, and for each column the values of a block: a `Column` or a list
 
 
 class ColumnType(NamedTuple):
-    """What a column holds: numbers of this dtype, as many as each example needs, or the same shape for all."""
+    """The dtype of a column, and whether its examples differ in length."""
 
     dtype: str
     ragged: bool = True
 
 
 def id_type(vocabulary: int) -> ColumnType:
-    """Token ids of a vocabulary of this size: two bytes each where they fit."""
+    """The column type of token ids: two bytes each if the vocabulary is small enough."""
     return ColumnType("uint16" if vocabulary <= 1 << 16 else "uint32")
 
 
 class RowLengths:
-    """The lengths of rows, of which any part can be read as of an array; all of them may not fit into memory."""
+    """The lengths of rows, indexed like an array; all of them may not fit into memory."""
 
     def __init__(self, offsets: Array) -> None:
         self.starts, self.ends = offsets[:-1], offsets[1:]  # [N]
@@ -50,7 +50,7 @@ class RowLengths:
 
 
 class Column:
-    """Rows of different lengths, one after the other: row i is values[offsets[i]:offsets[i + 1]]."""
+    """Rows of different lengths in one array: row i is values[offsets[i]:offsets[i + 1]]."""
 
     def __init__(self, values: Array, offsets: Array) -> None:
         self.values = values
@@ -77,14 +77,14 @@ class Column:
         return self.values[self.offsets[index] : self.offsets[index + 1]]
 
     def take(self, indices: Sequence[int]) -> list[Array]:
-        """The values of some examples."""
-        chosen, values = np.array(indices, np.int64), np.asarray(self.values)  # a part of a mapped array costs more
+        """The values of the examples `indices`."""
+        chosen, values = np.array(indices, np.int64), np.asarray(self.values)  # slicing a memmap is slower
         starts, ends = self.offsets[chosen].tolist(), self.offsets[chosen + 1].tolist()
         return [values[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 class Store:
-    """The columns of each part, mapped; opening it checks every byte against its SHA-256."""
+    """The memory-mapped columns of each part; opening it checks the SHA-256 of every file."""
 
     def __init__(self, folder: Path) -> None:
         path = folder / "store.json"
@@ -99,7 +99,7 @@ class Store:
                 if digest(path) != sha256:
                     raise ValueError("its SHA-256 is not the one in store.json")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} is missing or damaged ({error}); without {folder} it is made again.") from None
+            raise DataError(f"{path} is missing or damaged ({error}); delete {folder} to rebuild it.") from None
         self.parts: dict[str, dict[str, Any]] = {}
         for name, (dtype, shape) in header["columns"].items():
             part, _, column = name.partition(".")
@@ -111,12 +111,12 @@ class Store:
 
 
 def find_store(folder: Path, fingerprint: str) -> tuple[Store | None, list[str]]:
-    """The store `folder`, if it is there and has this fingerprint. A damaged one is as good as none, since it can be
-    made again; the second part names the damage."""
+    """The store `folder` if it exists and has this fingerprint, and notes. A damaged store counts as missing, since it
+    can be rebuilt; a note says what is damaged."""
     try:
         store = Store(folder) if folder.is_dir() else None
     except DataError as error:
-        return None, [f"made again: {error}"]
+        return None, [f"rebuilt: {error}"]
     return store if store and store.fingerprint == fingerprint else None, []
 
 
@@ -128,10 +128,10 @@ def write_store(
     about: Callable[[], dict[str, Any]] = dict,
     parts: Sequence[str] = ("train", "dev"),
 ) -> Store:
-    """Write `blocks` as the store `folder`; `about()`, called after the last block, is kept in its header."""
+    """Write `blocks` as the store `folder`; `about()` is called after the last block and stored in the header."""
     names = [f"{part}.{name}" for part in parts for name in types]
-    shapes = {name: [0] for name in names}  # of each column: its examples, then what each has where that is the same
-    ends = dict.fromkeys(names, 0)  # of ragged columns: where the last example ends
+    shapes = {name: [0] for name in names}  # of each column: the number of examples, then their shape if it is fixed
+    ends = dict.fromkeys(names, 0)  # of ragged columns: the end of the last example
     try:
         with fill_folder(folder) as temporary, ExitStack() as streams:
             files = _Written(temporary, streams)
@@ -156,7 +156,7 @@ def write_store(
             header = {"format": STORE_FORMAT, "fingerprint": fingerprint, "about": about(), "columns": columns}
             write_atomically(temporary / "store.json", seal({**header, "files": files.finish()}))
     except OSError as error:
-        found, _ = find_store(folder, fingerprint)  # another process may have written the same
+        found, _ = find_store(folder, fingerprint)  # another process may have written the same store
         if found is None:
             raise DataError(f"The tokenised corpus {folder} could not be written: {error.strerror or error}.") from None
         return found
@@ -164,7 +164,7 @@ def write_store(
 
 
 class _Written:
-    """Files that are written and digested in one go."""
+    """Files that are hashed while they are written."""
 
     def __init__(self, folder: Path, streams: ExitStack) -> None:
         self.folder, self.streams = folder, streams
@@ -178,7 +178,7 @@ class _Written:
         self.open[name][1].update(content)
 
     def finish(self) -> dict[str, str]:
-        """Sync all of them; the SHA-256 of each."""
+        """Sync all files; returns the SHA-256 of each."""
         for stream, _ in self.open.values():
             stream.flush()
             os.fsync(stream.fileno())

@@ -1,4 +1,4 @@
-"""Subwords by SentencePiece: byte-pair encoding and unigram, lossless, with the way back to the text."""
+"""Subwords by SentencePiece: byte-pair encoding and unigram, lossless, with spans in the text."""
 
 import io
 import re
@@ -11,33 +11,33 @@ import sentencepiece
 from regard.errors import DataError, brief
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 
-SPACE = "▁"  # how a piece shows a space
-_RESERVED = re.compile("[\t\0▁▅]")  # the trainer skips lines that hold one of these
-_LINE = 1_000  # characters of a line that the trainer sees: it skips lines beyond 4192 bytes
+SPACE = "▁"  # a space in a piece
+_RESERVED = re.compile("[\t\0▁▅]")  # the trainer skips lines with one of these
+_LINE = 1_000  # characters of a line to train on: the trainer skips lines of more than 4192 bytes
 
 
 class Subwords:
-    """A SentencePiece model. One that regard trained neither normalises nor trims, so that pieces join to what was
-    split; an imported one may do both."""
+    """A SentencePiece model. Models trained by regard neither normalise nor trim, so that joining restores the text; an
+    imported model may do both."""
 
     def __init__(self, model: bytes) -> None:
         self.content = model
         try:
             self.processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
-            # The spelling of every id, read now: that of a damaged model need not be UTF-8.
+            # Read all pieces now: those of a damaged model may not be UTF-8.
             self.pieces: list[str] = self.processor.id_to_piece(list(range(len(self))))
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise DataError(f"The vocabulary is not a SentencePiece model, or is damaged: {brief(error)}.") from None
         symbols = tuple(self.pieces[: len(SYMBOLS)])
         if symbols != SYMBOLS:
-            raise DataError(f"The SentencePiece model must begin with {SYMBOLS}; it begins with {symbols}.")
+            raise DataError(f"The SentencePiece model must begin with {SYMBOLS}; got {symbols}.")
 
     def __len__(self) -> int:
         return int(self.processor.vocab_size())
 
     @cached_property
     def byte_of(self) -> dict[int, bytes]:
-        """The ids that stand for one byte of a character outside the vocabulary, and that byte."""
+        """The ids of byte pieces, for characters outside the vocabulary, and their bytes."""
         some = (index for index in range(len(self)) if self.processor.is_byte(index))
         return {index: bytes([int(self.pieces[index][3:5], 16)]) for index in some}
 
@@ -45,18 +45,18 @@ class Subwords:
         return list(self.processor.encode(text, out_type=int))
 
     def many(self, texts: list[str], end: bool) -> list[list[int]]:
-        known = self.processor.eos_id() == END  # in an imported model another piece may end a sentence
+        known = self.processor.eos_id() == END  # an imported model may have another end symbol
         rows = list(self.processor.encode(texts, out_type=int, add_eos=end and known, num_threads=1))
         return [[*row, END] for row in rows] if end and not known else rows
 
     def split(self, text: str) -> tuple[list[int], list[str], list[tuple[int, int]]]:
-        """Ids, pieces, and for each piece the characters [start, end) of `text` that it covers.
+        """Ids, pieces, and the characters [start, end) of `text` that each piece covers.
 
-        The space that a piece begins with is left out of its span unless it is all there is. The bytes of one
-        character all have the span of that character.
+        The leading space of a piece is not part of its span, unless the piece is only a space. All bytes of a character
+        have the span of that character.
         """
         ids = self.ids(text)
-        # The spelling of an unknown piece is known to the processor alone.
+        # Only the processor knows the surface of an unknown piece.
         surfaces = (
             self.processor.encode(text, out_type=str) if UNKNOWN in ids else [self.pieces[index] for index in ids]
         )
@@ -84,14 +84,14 @@ class Subwords:
         return self.pieces[index]
 
     def surfaces(self, ids: list[int]) -> list[bytes]:
-        """What each id adds to the text, as UTF-8, the space before the text among it."""
+        """What each id adds to the text, as UTF-8, including the space before the text."""
         return [self.byte_of.get(index) or self.pieces[index].replace(SPACE, " ").encode() for index in ids]
 
 
 def train_subwords(
     lines: Iterable[str], kind: str, size: int, byte_fallback: bool = True, coverage: float = 1.0
 ) -> Subwords:
-    """Train on lines of text. The same lines give the same model; a size that the text cannot fill is lowered."""
+    """Train on lines of text, deterministically. If the text is too small for `size`, the vocabulary is smaller."""
     model = io.BytesIO()
     options: dict[str, Any] = {
         **dict(zip(("pad_id", "bos_id", "eos_id", "unk_id"), (PAD, START, END, UNKNOWN), strict=True)),
@@ -120,8 +120,8 @@ def _explain(error: str, size: int) -> str:
     found = re.search(r"required_chars\. \d+ vs (\d+)", error)
     if found:
         return (
-            f"A vocabulary of {size} is too small for this text, whose characters and symbols alone are {found[1]}; "
-            "set data.vocabulary higher, or data.byte_fallback=false or data.coverage lower."
+            f"A vocabulary of {size} is too small for this text, which has {found[1]} characters and symbols; "
+            "set data.vocabulary higher, data.byte_fallback=false, or data.coverage lower."
         )
     if "sentences_.empty()" in error:
         return "There is no text to make a vocabulary from; the corpus is empty."

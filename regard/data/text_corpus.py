@@ -1,10 +1,9 @@
-"""Text for language models: lines into rows of ids, every token of them in some row exactly once.
+"""Text for language models: lines into rows of ids, with every token in exactly one row.
 
-A row is a line with END behind it, which the model predicts like any word. A line of more than `max_length` tokens is
-read as several rows. With `context` above zero the lines are joined, END between them, and the text is cut into rows of
-that many tokens: a row then begins anywhere, and its lines can look back at each other. With `streams` the joined text
-is also divided into that many equal parts, which are read side by side: each row of a part goes on where the one before
-it ended.
+A row is a line followed by END, which the model predicts like any word. A line of more than `max_length` tokens becomes
+several rows. With `context` above zero the lines are joined, with END between them, and split into rows of that many
+tokens, so that a row may start anywhere and cover several lines. With `streams` the joined text is also divided into
+that many equal parts, which are read in parallel: each row of a part continues the previous one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +31,7 @@ from regard.symbols import END, PAD, START
 
 @dataclass(frozen=True)
 class TextDataConfig(Reading):
-    """Settings of a text. Give `files`, or `corpus`."""
+    """Settings of a text. Set `files` or `corpus`."""
 
     files: str | tuple[str, ...] = setting("", "file or list of text files, one sentence or paragraph per line")
     dev_files: str | tuple[str, ...] = setting("", "file or list of files for validation; default: hold out a part")
@@ -91,14 +90,15 @@ class TextRows(Column):
 class StreamBatch(NamedTuple):
     """The next rows of several streams."""
 
-    words: Tensor  # [B, T], the word before each of the target: START at the beginning of a stream and of a line
-    target: Tensor  # [B, T], then PAD where a stream has ended
+    words: Tensor  # [B, T], the word before each target word: START at the start of a stream or a line
+    target: Tensor  # [B, T], with PAD after the end of a stream
     lengths: Tensor  # [B]
-    fresh: Tensor  # [B], True where the stream begins
+    fresh: Tensor  # [B], True at the start of a stream
 
 
 class TextStreams:
-    """A text in `streams` parts of equal length, up to one token; row k of a part has number k * streams + part."""
+    """A text in `streams` parts whose lengths differ by at most one token; row k of a part has number k * streams +
+    part."""
 
     def __init__(self, values: Array, streams: int, context: int) -> None:
         self.values, self.streams, self.context = values, streams, context
@@ -116,29 +116,29 @@ class TextStreams:
         return np.array([min(self.context, self.tokens)])
 
     def plan(self) -> list[Array]:
-        """The numbers of the rows that are read side by side, step after step."""
+        """The numbers of the rows that are read in parallel, for each step."""
         return [step * self.streams + np.arange(self.streams) for step in range(self.steps)]
 
     def batch(self, numbers: Sequence[int]) -> StreamBatch:
-        """The rows of these numbers, all of the same step, with PAD behind the end of a part."""
+        """The rows `numbers`, all of the same step, with PAD after the end of a part."""
         steps, parts = np.divmod(np.asarray(numbers, np.int64), self.streams)
         places = (self.offsets[parts] + steps * self.context)[:, None] + np.arange(self.context)  # [B, T]
         first, inside = places == self.offsets[parts][:, None], places < self.offsets[parts + 1][:, None]
         ids, before = (self.values[np.clip(at, 0, self.tokens - 1)].astype(np.int64) for at in (places, places - 1))
-        # A line begins with START here as elsewhere, so that a text by itself begins with a symbol that was trained.
+        # A line begins with START here too, so that a single text begins with a symbol that was trained.
         words = np.where(first | (before == END), START, before)
         found = words, np.where(inside, ids, PAD), inside.sum(1), steps == 0
         return StreamBatch(*map(torch.from_numpy, found))
 
 
 def make_rows(lines: Iterable[str], vocabulary: Vocabulary, max_length: int = 256, context: int = 0) -> TextRows:
-    """Lines into rows, in memory. Blank lines are left out."""
+    """Lines into rows, in memory. Blank lines are skipped."""
     ids = vocabulary.encode_many(line for line in lines if not is_blank(line))
     return TextRows(Column.of([[*row, END] for row in ids]), max_length, context)
 
 
 class TextLine(NamedTuple):
-    """A line of a text, counted from 1 over all files together."""
+    """A line of a text; `line` counts from 1 over all files."""
 
     line: int
     text: str
@@ -155,7 +155,7 @@ def text_files(files: tuple[str, ...], reading: Reading) -> Corpus[TextLine]:
 
 
 def find_text(config: TextDataConfig) -> Corpus[TextLine]:
-    """The training text that the settings name."""
+    """The training text of the settings."""
     files = named_files(config, "tales", "is no text")
     if files:
         return text_files(files, config)
@@ -164,14 +164,14 @@ def find_text(config: TextDataConfig) -> Corpus[TextLine]:
 
 
 class TextEncoding(Encoding[TextLine]):
-    """Lines into ids with END; they are cut into rows when the store is opened."""
+    """Lines into ids with END; they are split into rows when the store is opened."""
 
     noun, names = "lines", ("text",)
 
     def __init__(self, config: TextDataConfig) -> None:
         dev = as_files(config.dev_files)
         super().__init__(config, find_text(config), text_files(dev, config) if dev else None)
-        # In tales the last word of a line follows from those before it.
+        # In tales the last word of a line follows from the words before it.
         self.recalls = config.corpus == "tales" and not config.context
 
     def column_types(self) -> dict[str, ColumnType]:
@@ -189,8 +189,8 @@ class TextEncoding(Encoding[TextLine]):
             size = len(columns["ids"].values)
             if training and size < self.config.streams * self.config.context:
                 raise DataError(
-                    f"data.streams = {self.config.streams} parts of at least data.context = {self.config.context} "
-                    f"tokens are more than the text has, {size}; set fewer."
+                    f"The text has {size} tokens, too few for data.streams = {self.config.streams} parts of at least "
+                    f"data.context = {self.config.context}; set one of them lower."
                 )
             return TextStreams(columns["ids"].values, self.config.streams, self.config.context)
         return TextRows(columns["ids"], self.config.max_length, self.config.context)

@@ -1,6 +1,6 @@
-"""Translation memories: TMX, and what PO and XLIFF files hold, one unit after the other; written as TMX 1.4.
+"""Translation memories: TMX, PO and XLIFF files are read as a stream of units; TMX 1.4 is written.
 
-What is far too long for sentences is refused before it fills the computer's memory.
+Units that are far too long for sentences are refused before they fill the memory.
 """
 
 import re
@@ -17,24 +17,24 @@ from regard.data.settings import READING, Reading
 from regard.errors import DataError, counted
 from regard.version import __version__
 
-KINDS = 10_000  # names of elements and attributes, of which TMX has about fifty
-FIRST_UNITS = 50_000  # of a file, in which all its languages are expected to occur
-_PRICE = 100  # characters that a text counts for, even where it is empty
-_CODES = frozenset(("bpt", "ept", "it", "ph", "ut", "sub"))  # mark-up of the original document, not its words
+KINDS = 10_000  # names of elements and attributes; TMX has about fifty
+FIRST_UNITS = 50_000  # units of a file in which to look for its languages
+_PRICE = 100  # characters that are charged for each text, even if it is empty
+_CODES = frozenset(("bpt", "ept", "it", "ph", "ut", "sub"))  # markup of the original document, not its words
 _BREAKS = re.compile(r"[\t\r\n]+")
 
 
 class Unit(NamedTuple):
-    """A translation unit: the language it was written in, where the file says so, and its text in each language."""
+    """A translation unit: its source language, if the file names it, and its text in each language."""
 
     written_in: str
     texts: dict[str, str]
 
 
 def read_units(path: str, reading: Reading = READING, digests: Digests | None = None) -> Iterator[Unit]:
-    """The units of a TMX file, plain or packed, in UTF-8, UTF-16 or one byte a character. Tags are like en-gb.
+    """The units of a TMX file, plain or compressed, in UTF-8, UTF-16 or a one-byte encoding. Tags are like en-gb.
 
-    PO and XLIFF files, by their ending, are read as memories too. `digests` as in `read_blocks`.
+    PO and XLIFF files, recognised by their extension, are read too. `digests` as in `read_blocks`.
     """
     form = format_of(path)
     if form is not None and form.pairs is not None:
@@ -58,7 +58,7 @@ def read_units(path: str, reading: Reading = READING, digests: Digests | None = 
             raise found.broken(f"{expat.ErrorString(error.code)} in line {error.lineno}") from None
         except DataError:
             raise
-        except (LookupError, ValueError) as error:  # of an encoding that expat leaves to Python
+        except (LookupError, ValueError) as error:  # from an encoding that expat leaves to Python
             raise found.broken(str(error)) from None
         if found.unanswered > found.most:
             raise found.refusal(f"a tag or comment of more than {found.most} bytes")
@@ -76,7 +76,7 @@ def _unit(languages: tuple[str, str], pair: tuple[str, str]) -> Unit:
 
 
 class _Found(InertXML):
-    """What expat finds in a file, gathered into units."""
+    """Collects units from the events of expat."""
 
     root = "tmx"
 
@@ -84,15 +84,15 @@ class _Found(InertXML):
         super().__init__()
         self.file = file
         self.most = most  # characters of a unit, and bytes of one tag or comment
-        self.units: list[Unit] = []  # whole ones, to be taken
+        self.units: list[Unit] = []  # complete and not yet taken
         self.count = 0  # units begun
-        self.unanswered = 0  # bytes given to expat since it last found something
+        self.unanswered = 0  # bytes since the last event of expat
         self.written_in = ["", ""]  # of the file, of the unit
         self.texts: dict[str, str] = {}  # of the unit
         self.size = 0  # characters kept of the unit
         self.language = ""
         self.segment: list[str] | None = None  # the parts of its text; None outside a <seg>
-        self.codes = 0  # elements open from the outermost inline code on
+        self.codes = 0  # open elements from the outermost inline code on
         self.parser.buffer_text = True
         self.parser.CharacterDataHandler = self.text
 
@@ -139,27 +139,27 @@ class _Found(InertXML):
             raise self.refusal(f"more than {self.most} characters")
 
     def refusal(self, what: str) -> DataError:
-        return DataError(f"{self.where()}{what} is no translation unit; remove it from the file.")
+        return DataError(f"{self.where()}{what}, which is not a translation unit; remove it from the file.")
 
     def broken(self, what: str) -> DataError:
         if not self.path and not self.count:
             return DataError(
-                f"{self.file} cannot be read as TMX, which is XML with the outermost element <tmx>: {what}; "
+                f"{self.file} cannot be read as TMX, which is XML with the root element <tmx>: {what}; "
                 "export the memory again, as TMX in UTF-8."
             )
         return DataError(
-            f"{self.file} is broken in or after unit {self.count}: {what}; it must be whole XML in the encoding that "
-            "its first line names, so export the memory again, or mend that line."
+            f"{self.file} is broken in or after unit {self.count}: {what}; it must be complete XML in the encoding "
+            "that its first line names, so export the memory again, or fix that line."
         )
 
 
 def plain_tag(language: str) -> str:
-    """The code of a language as it is compared: en_GB and EN-gb are en-gb."""
+    """A language code normalised for comparison: en_GB and EN-gb are en-gb."""
     return language.replace("_", "-").lower()
 
 
 def find_tag(tags: Mapping[str, str], language: str) -> str:
-    """The tag of a unit's text in a language: exactly that one, or else the first variety of it; empty if none is."""
+    """The tag of a unit's text in a language: the exact one, or the first variety of it; empty if there is none."""
     wanted = plain_tag(language)
     return wanted if wanted in tags else next((tag for tag in tags if are_varieties(tag, wanted)), "")
 
@@ -170,9 +170,9 @@ def are_varieties(one: str, other: str) -> bool:
 
 
 def choose_languages(files: Sequence[str], source: str, target: str, *, reading: Reading = READING) -> tuple[str, str]:
-    """The languages to translate between: those named, or else those of a memory that has exactly two.
+    """The source and target language: the named ones, or those of a memory that has exactly two.
 
-    Then the source is the one that the header's srclang names. Only the first units of each file are read.
+    In that case the source is the header's srclang. Only the first units of each file are read.
     """
     if source and target:
         return source, target
@@ -189,35 +189,35 @@ def choose_languages(files: Sequence[str], source: str, target: str, *, reading:
         if are_varieties(plain_tag(known[0]), one) or are_varieties(plain_tag(known[1]), other):
             return source or one, target or other
     raise DataError(
-        f"It is not clear which languages to translate between; {list_languages(files, tags)}: name two of these, with "
-        "data.source_language and data.target_language."
+        f"The languages to translate between are ambiguous; {list_languages(files, tags)}: set "
+        "data.source_language and data.target_language to two of these."
     )
 
 
 def list_languages(files: Sequence[str], tags: set[str]) -> str:
-    """What languages there are, for an error sentence; a memory without any is refused."""
+    """The languages of the files, for an error message; a memory without any is refused."""
     if not tags:
         raise DataError(
-            f"{', '.join(files)} holds no sentence of any language; a memory needs units, as in "
+            f"{', '.join(files)} has no sentence in any language; a memory needs units such as "
             '<tu><tuv xml:lang="en"><seg>...</seg></tuv> ... </tu>.'
         )
     return f"{', '.join(files)} holds {', '.join(sorted(tags)[:40])}{', ...' if len(tags) > 40 else ''}"
 
 
-# --- written
+# --- writing
 
 _HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 <tmx version="1.4">
-<header creationtool="regard" creationtoolversion={version} segtype="{kind}" o-tmf="regard" adminlang="en" \
+<header creationtool="regard" creationtoolversion={version} segtype="paragraph" o-tmf="regard" adminlang="en" \
 srclang={source} datatype="plaintext"/>
 <body>
 """
 
 
 def write_memory(pairs: Iterable[tuple[str, str]], source: str, target: str) -> bytes:
-    """The memory of (source, target) texts in two languages, in the order given."""
+    """(source, target) texts as a TMX file."""
     languages = quoteattr(source or "und"), quoteattr(target or "und")
-    parts = [_HEAD.format(version=quoteattr(__version__), kind="paragraph", source=languages[0])]
+    parts = [_HEAD.format(version=quoteattr(__version__), source=languages[0])]
     for pair in pairs:
         sides = (
             f"<tuv xml:lang={language}><seg>{escape(_legal(text))}</seg></tuv>"
@@ -229,5 +229,5 @@ def write_memory(pairs: Iterable[tuple[str, str]], source: str, target: str) -> 
 
 
 def _legal(text: str) -> str:
-    """The text without the control characters that XML cannot hold."""
+    """The text without the control characters that XML does not allow."""
     return "".join(character for character in text if character >= " " or character in "\t\n\r")

@@ -1,7 +1,7 @@
-"""Texts into ids in other processes, for corpora that are worth it.
+"""Tokenise in other processes, for large corpora.
 
-SentencePiece lets other threads run, but Python does not while it turns texts into bytes and ids into lists: on many
-cores most threads would wait. These processes import no torch, so that they start in a fraction of a second.
+SentencePiece releases the GIL, but converting texts to bytes and ids to lists holds it, so that most threads would wait
+on many cores. These processes do not import torch and start in a fraction of a second.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ from regard.data.store import Array, Column
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
 
-Tokenise = Callable[[int, Sequence[str]], Column]  # the ids, with END, of texts by the vocabulary of this number
+Tokenise = Callable[[int, Sequence[str]], Column]  # (number of the vocabulary, texts) -> ids with END
 Process = subprocess.Popen[bytes]
 _MAIN = "import sys; sys.path[:] = sys.argv[3:]; from regard.data.tokenisers import serve; serve(*sys.argv[1:3])"
 _NUMBER = np.dtype(np.int64)
@@ -33,9 +33,9 @@ def tokenise_here(vocabularies: Sequence[Vocabulary]) -> Tokenise:
 
 @contextmanager
 def tokenisers(folder: Path, names: Sequence[str]) -> Iterator[Tokenise]:
-    """Tokenise in processes that load the vocabularies `names` of a run folder: one for each thread that calls.
+    """Tokenise in processes that load the vocabularies `names` of a run folder: one for each calling thread.
 
-    They end when the block is left, or this process dies.
+    They end when the block is left or this process dies.
     """
     idle = SimpleQueue[Process]()
     with ExitStack() as stack:
@@ -56,16 +56,16 @@ def tokenisers(folder: Path, names: Sequence[str]) -> Iterator[Tokenise]:
 def _start(folder: Path, names: Sequence[str]) -> Process:
     command = [sys.executable, "-c", _MAIN, str(folder), " ".join(names), *sys.path]
     try:
-        # In a session without a terminal: Ctrl-C is for this process, which ends the others.
+        # In a new session: Ctrl-C goes to this process only, which ends the others.
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     except OSError as error:
-        raise DataError(f"A process that tokenises could not be started: {error.strerror or error}.") from None
+        raise DataError(f"A tokeniser process could not be started: {error.strerror or error}.") from None
 
 
 def _end(process: Process) -> None:
     process.kill()
     for stream in (process.stdin, process.stdout):
-        with suppress(OSError):  # a request may be left that nobody reads
+        with suppress(OSError):  # an unread request may remain
             cast(BinaryIO, stream).close()
     process.wait()
 
@@ -77,7 +77,7 @@ def _request(process: Process, which: int, texts: Sequence[str]) -> Column:
         requests.write(np.array([which, len(content), len(texts), *map(len, texts)], _NUMBER).tobytes())
         requests.write(content)
         requests.flush()
-        while (line := replies.readline()) != _REPLY:  # what else is printed when Python starts
+        while (line := replies.readline()) != _REPLY:  # skip other output of the Python start-up
             if not line:
                 raise EOFError
         offsets = _read(replies, len(texts) + 1)
@@ -85,7 +85,9 @@ def _request(process: Process, which: int, texts: Sequence[str]) -> Column:
     except (OSError, EOFError):
         process.kill()
         code = process.wait()
-        raise DataError(f"A process that tokenises ended with exit code {code}; is there enough memory?") from None
+        raise DataError(
+            f"A tokeniser process ended with exit code {code}; check that there is enough memory."
+        ) from None
 
 
 def _read(stream: BinaryIO, count: int) -> Array:
@@ -96,13 +98,13 @@ def _read(stream: BinaryIO, count: int) -> Array:
 
 
 def serve(folder: str, names: str) -> None:
-    """Answer requests on standard input until it ends; what one of these processes does."""
+    """The main function of a tokeniser process: answer requests on standard input until it ends."""
     vocabularies = [Vocabulary.load(Path(folder), name) for name in names.split()]
-    # Buffered also where PYTHONUNBUFFERED is set: a write to a plain file may stop halfway.
+    # Buffered even if PYTHONUNBUFFERED is set: an unbuffered write may be partial.
     with (
         open(0, "rb", closefd=False) as requests,
         open(1, "wb", closefd=False) as replies,
-        suppress(EOFError, BrokenPipeError, MemoryError),  # of the last one the caller reports the exit
+        suppress(EOFError, BrokenPipeError, MemoryError),  # after a MemoryError the caller reports the exit
     ):
         while True:
             which, size, count = _read(requests, 3).tolist()

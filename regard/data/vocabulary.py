@@ -1,4 +1,4 @@
-"""Text to ids and back, with every piece's place in the original text."""
+"""Text to ids and back, with the span of each piece in the original text."""
 
 import hashlib
 import json
@@ -24,8 +24,8 @@ _WORD = re.compile(r"\S+")
 
 
 class Tokenised(NamedTuple):
-    """A text in pieces, END not among them: `spans` are code points [start, end) of `text`, and `words` is the index
-    of the white-space word that each piece belongs to."""
+    """A text in pieces, without END: `spans` are code points [start, end) of `text`, and `words` is the index of the
+    white-space word of each piece."""
 
     ids: list[int]
     pieces: list[str]
@@ -35,10 +35,10 @@ class Tokenised(NamedTuple):
 
 
 class Vocabulary:
-    """What a token is, and which number it has; the first four are PAD, START, END and UNKNOWN.
+    """The tokens and their ids; the first four are PAD, START, END and UNKNOWN.
 
-    `kind` is bpe, unigram, word or char. `form` and `lowercase` say how text is rewritten first; they belong to the
-    vocabulary, so that a sentence to translate is treated as the training text was.
+    `kind` is bpe, unigram, word or char. `form` and `lowercase` rewrite the text first; they belong to the vocabulary,
+    so that a sentence to translate is treated like the training text.
     """
 
     def __init__(self, tokens: Subwords | Plain, kind: str, form: str = "none", lowercase: bool = False) -> None:
@@ -59,7 +59,7 @@ class Vocabulary:
         lowercase: bool = False,
         min_count: int = 1,
     ) -> "Vocabulary":
-        """Make a vocabulary of at most `size` tokens from lines of text; `len` is the real size."""
+        """Make a vocabulary of at most `size` tokens from lines of text; `len` gives the actual size."""
         rewritten = rewrite_all(lines, form, lowercase)
         tokens: Subwords | Plain
         if kind in ("bpe", "unigram"):
@@ -79,10 +79,10 @@ class Vocabulary:
         return Tokenised(ids, pieces, spans, words(text, spans), text)
 
     def tokenised(self, ids: list[int]) -> Tokenised:
-        """The same for ids that a model wrote, with the text that they spell.
+        """The same for the ids of a model's output.
 
-        A model may write a word in other pieces than `encode` would; then each piece ends where the text of the pieces
-        up to it ends.
+        A model may write a word in other pieces than `encode`; then each piece ends where the text of the pieces up to
+        it ends.
         """
         text = self.decode(ids)
         encoded = self.encode(text)
@@ -93,19 +93,19 @@ class Vocabulary:
         return Tokenised(ids, self.pieces(ids), spans, words(text, spans), text)
 
     def encode_many(self, texts: Iterable[str], end: bool = False) -> list[list[int]]:
-        """The ids of many sentences; quicker than `encode`. With `end`, END is behind each."""
+        """The ids of many sentences, faster than `encode`; with `end`, each ends with END."""
         return self.tokens.many(rewrite_all(texts, self.form, self.lowercase), end)
 
     def comparable(self, text: str) -> Rewritten:
-        """A text in a form in which the same words are equal, whatever kind of marks they have and stand among."""
+        """A text normalised for comparing words, whatever kind of quotes and dashes it uses."""
         return rewrite(fold_marks(text), "none" if self.form == PUNCTUATION else self.form)
 
     def in_form(self, text: str) -> Rewritten:
-        """A text as this vocabulary would write it, capitals aside."""
+        """A text in the form of this vocabulary, with its capitals."""
         return rewrite(text, self.form)
 
     def sampler(self, amount: float) -> Segmentations | None:
-        """What draws other segmentations of sentences; None where there is one segmentation only."""
+        """A sampler of other segmentations; None if there is only one segmentation."""
         return Segmentations(self.tokens, amount) if isinstance(self.tokens, Subwords) and amount else None
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -113,7 +113,7 @@ class Vocabulary:
         return self.tokens.join([index for index in self._checked(ids) if index >= UNKNOWN]).replace("\n", " ")
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The piece of each id, symbols by their names."""
+        """The piece of each id; symbols have names such as </s>."""
         return [self.tokens.piece(index) for index in self._checked(ids)]
 
     @cached_property
@@ -122,9 +122,9 @@ class Vocabulary:
         return {piece: index for index, piece in enumerate(self.pieces(range(len(self))))}
 
     def words_of(self, ids: Iterable[int]) -> list[int]:
-        """For each id of a sentence the index of the white-space word that it belongs to, from the ids alone.
+        """The index of the white-space word of each id, like `words`, from the ids only.
 
-        As `words` says it of the text. Bytes of a character outside the vocabulary belong to its word.
+        The bytes of a character outside the vocabulary belong to its word.
         """
         surfaces = self.tokens.surfaces(self._checked(ids))
         text = b"".join(surfaces).decode("utf-8", "replace")
@@ -140,7 +140,7 @@ class Vocabulary:
         checked, size = [int(index) for index in ids], len(self)
         if checked and not (min(checked) >= 0 and max(checked) < size):
             wrong = next(index for index in checked if not 0 <= index < size)
-            raise DataError(f"Token {wrong} is not in a vocabulary of {size}; ids go from 0 to {size - 1}.")
+            raise DataError(f"There is no token {wrong}: the ids of this vocabulary go from 0 to {size - 1}.")
         return checked
 
     def _header(self) -> dict[str, object]:
@@ -148,14 +148,14 @@ class Vocabulary:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of everything that decides which ids a text gets."""
+        """SHA-256 of everything that determines the ids of a text."""
         header = json.dumps(self._header(), sort_keys=True).encode()
         return hashlib.sha256(header + b"\0" + self.tokens.content).hexdigest()
 
     def contents(self, name: str, source: str = "") -> dict[str, bytes]:
         """The files of a vocabulary called `name`: `name`.json, and for SentencePiece `name`.model.
 
-        `source` is the fingerprint of the text that the vocabulary was made from.
+        `source` is the fingerprint of the text it was made from.
         """
         header: dict[str, object] = {**self._header(), "fingerprint": self.fingerprint, "made_from": source}
         model = {f"{name}.model": self.tokens.content} if isinstance(self.tokens, Subwords) else {}
@@ -164,19 +164,19 @@ class Vocabulary:
         return {**model, f"{name}.json": (json.dumps(header, ensure_ascii=True) + "\n").encode()}
 
     def save(self, folder: Path, name: str, source: str = "") -> list[Path]:
-        """Write the files; they are returned."""
+        """Write the files; returns their paths."""
         return [write_atomically(folder / file, content) for file, content in self.contents(name, source).items()]
 
     @classmethod
     def load(cls, folder: Path, name: str) -> "Vocabulary":
-        """Read what `save` wrote. A file that was changed, or belongs to another vocabulary, is refused."""
+        """Read what `save` wrote. A file that was changed or belongs to another vocabulary is refused."""
         path = folder / f"{name}.json"
         try:
             header = json.loads(read_small(path))
             kind, form, lowercase = header["kind"], header["form"], header["lowercase"]
             known = header["format"] == _FORMAT and kind in ("bpe", "unigram", "word", "char")
             if not known or form not in FORMS or not isinstance(lowercase, bool):
-                raise DataError(f"{path} is of a kind or version that this regard does not know; train again.")
+                raise DataError(f"{path} has a kind or version that this version of regard does not know; train again.")
             tokens: Subwords | Plain
             if kind in ("bpe", "unigram"):
                 path = folder / f"{name}.model"
@@ -187,19 +187,19 @@ class Vocabulary:
                     raise ValueError("its tokens are not a list of text")
                 tokens = Plain(kind, listed)
         except FileNotFoundError:
-            raise DataError(f"There is no vocabulary file {path}; the run folder is not complete.") from None
+            raise DataError(f"There is no vocabulary file {path}; the run folder is incomplete.") from None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             if isinstance(error, DataError):
                 raise
             raise DataError(f"{path} is not a vocabulary, or is damaged: {brief(error)}.") from None
         vocabulary = cls(tokens, kind, form, lowercase)
         if vocabulary.fingerprint != header.get("fingerprint"):
-            raise DataError(f"{path} does not belong to its fingerprint; it was changed or mixed up with another.")
+            raise DataError(f"{path} does not match its fingerprint; it was changed or replaced by another.")
         return vocabulary
 
 
 def made_from(folder: Path, name: str) -> str:
-    """The fingerprint of the text that a saved vocabulary was made from; empty where it is not known."""
+    """The fingerprint of the text that a saved vocabulary was made from; empty if it is not known."""
     try:
         return str(json.loads((folder / f"{name}.json").read_bytes())["made_from"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -207,9 +207,9 @@ def made_from(folder: Path, name: str) -> str:
 
 
 def words(text: str, spans: Iterable[Span]) -> list[int]:
-    """For each span the index of the white-space word of `text` that it belongs to.
+    """The index of the white-space word of `text` for each span.
 
-    A span of white space alone belongs to the word that follows, or to the last one; without words the index is -1.
+    A span of only white space belongs to the next word, or to the last one; without words the index is -1.
     """
     ends = [match.end() for match in _WORD.finditer(text)]
     return [min(bisect_right(ends, start), len(ends) - 1) for start, _ in spans]

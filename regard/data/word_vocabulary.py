@@ -1,4 +1,4 @@
-"""Tokens without learning: whole words between white space, or single characters."""
+"""Vocabularies without learned subwords: white-space words or single characters."""
 
 import json
 import re
@@ -13,14 +13,14 @@ _GLUE = {"word": " ", "char": ""}
 
 
 class Plain:
-    """A list of words or characters. Words join with single spaces; characters join to exactly what was split."""
+    """A list of words or characters. Words are joined with single spaces; joining characters restores the text."""
 
     def __init__(self, kind: str, tokens: list[str]) -> None:
         self.kind = kind
         self.tokens = tokens
         self.lookup = {token: index for index, token in enumerate(tokens) if index >= len(SYMBOLS)}
         if tuple(tokens[: len(SYMBOLS)]) != SYMBOLS or len(self.lookup) != len(tokens) - len(SYMBOLS):
-            raise DataError(f"A vocabulary must begin with {SYMBOLS} and hold every token once.")
+            raise DataError(f"A vocabulary must begin with {SYMBOLS} and have no duplicate tokens.")
 
     @property
     def content(self) -> bytes:
@@ -36,7 +36,7 @@ class Plain:
         return [self.ids(text) + [END] * end for text in texts]
 
     def split(self, text: str) -> tuple[list[int], list[str], list[tuple[int, int]]]:
-        """Ids, pieces, and for each piece the characters [start, end) of `text` that it covers."""
+        """Ids, pieces, and the characters [start, end) of `text` that each piece covers."""
         found = list(_PATTERNS[self.kind].finditer(text))
         pieces = [match[0] for match in found]
         return [self.lookup.get(piece, UNKNOWN) for piece in pieces], pieces, [match.span() for match in found]
@@ -54,7 +54,7 @@ class Plain:
 
 
 def count_plain(lines: Iterable[str], kind: str, size: int, min_count: int) -> Plain:
-    """The most frequent words or characters; among equals the one that comes first in code-point order."""
+    """The most frequent words or characters; ties are broken by code-point order."""
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(_PATTERNS[kind].findall(line))

@@ -1,1 +1,1 @@
-"""Other people's models in, other engines out."""
+"""Import models of other toolkits, export to other engines."""

@@ -1,7 +1,7 @@
-"""CTranslate2: a Transformer in the files of a faster engine, and a search by it.
+"""CTranslate2: export a Transformer to a faster engine, and search with it.
 
-Everything is copied: the converter quantises in place. The engine returns the attention of one head; any head can be
-chosen, since heads change places freely as long as their parts of the output matrix do.
+All weights are copied, since the converter quantises in place. The engine returns the attention of its first head; any
+head can be moved there, together with its columns of the output matrix.
 """
 
 import tempfile
@@ -24,10 +24,10 @@ from regard.layers.transformer_parts import SSRU
 from regard.models.transformer import Transformer
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 
-LONGEST = 1024  # positions of the tables that replace a formula
+LONGEST = 1024  # positions in the tables that replace a formula
 TYPES = ("int8", "float32")
 ACTIVATIONS = {"relu": "RELU", "swish": "SWISH", "gelu": "GELU"}  # our names -> the engine's
-KNOWN: dict[str, tuple[object, ...]] = {  # the settings of a Transformer that can be written
+KNOWN: dict[str, tuple[object, ...]] = {  # the settings of a Transformer that can be exported
     "positions": ("sinusoid", "learned", "rotary"),
     "activation": tuple(ACTIVATIONS),
     "layer_norm": ("layer",),
@@ -35,14 +35,14 @@ KNOWN: dict[str, tuple[object, ...]] = {  # the settings of a Transformer that c
     "score": ("scaled-dot",),
     "normaliser": ("softmax",),
 }
-NEVER = -1e9  # the logit of a token that is not written
+NEVER = -1e9  # the logit of a token that must not be written
 BATCH_TOKENS = 4096  # source tokens in a batch over all beams, as in regard's own search
 
 
 class Engine(NamedTuple):
-    """A converted model in memory; `search` takes the place of regard's own."""
+    """A converted model in memory; `search` replaces regard's own."""
 
-    translator: Any  # ctranslate2.Translator: each thread takes a part of a batch; sharing one product they would wait
+    translator: Any  # ctranslate2.Translator: each thread takes a part of a batch, without waiting for others
     source: list[str]  # the pieces by their ids
     target: dict[str, int]  # the ids of the pieces
     longest: int
@@ -56,11 +56,11 @@ class Engine(NamedTuple):
         progress: Progress | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses of each row of source ids (without END), as `decode_many` gives them.
+        """The best hypotheses of each row of source ids (without END), like `decode_many`.
 
-        The engine knows no log-probabilities of single tokens, so that `token_logprobs` are empty, and it shares the
-        probability of PAD and START, which a trained model hardly gives, among the others. `stop` is called before
-        every batch.
+        The engine does not return log-probabilities of single tokens, so `token_logprobs` is empty. It distributes the
+        probability of PAD and START, tiny in a trained model, among the other tokens. `stop` is called before every
+        batch.
         """
         check_search(config)
         found: list[list[Hypothesis]] = [[] for _ in rows]
@@ -83,7 +83,7 @@ class Engine(NamedTuple):
     ) -> list[list[Hypothesis]]:
         words = [[self.source[index] for index in row] for row in rows]
         longest = max(int(config.max_ratio * len(row)) + config.max_extra for row in rows)
-        # All hypotheses of the beam and their plain log-probabilities: the length penalty is regard's.
+        # Return all hypotheses of the beam with plain log-probabilities; regard applies its own length penalty.
         results = self.translator.translate_batch(
             words,
             None if prefixes is None else self._pieces(prefixes),
@@ -111,7 +111,7 @@ class Engine(NamedTuple):
         return [[names[index] for index in row] for row in rows]
 
     def _scores(self, source: list[str], hypotheses: list[list[str]]) -> list[float]:
-        """The log-probability of each, where a search does not count its forced prefix."""
+        """The log-probability of each hypothesis, including the forced prefix, which the search does not count."""
         ends = [one[-1:] == [SYMBOLS[END]] for one in hypotheses]
         plain = [one[:-1] if end else one for one, end in zip(hypotheses, ends, strict=True)]
         scored = self.translator.score_batch([source] * len(plain), plain)
@@ -125,31 +125,31 @@ class Engine(NamedTuple):
 
 
 def open_engine(model: nn.Module, source: Vocabulary, target: Vocabulary, threads: int, kind: str = "int8") -> Engine:
-    """Convert a Transformer and load it, all in a temporary folder."""
+    """Convert a Transformer in a temporary folder and load it."""
     library, before = _library(), torch.get_num_threads()
     with tempfile.TemporaryDirectory(prefix="regard-") as folder:
         _save(model, source, target, Path(folder) / "model", kind, never=(PAD, START))
         path = str(Path(folder) / "model")
         translator = library.Translator(path, compute_type=kind, inter_threads=threads, intra_threads=1)
-    torch.set_num_threads(before)  # the engine has set those of the whole process
+    torch.set_num_threads(before)  # the engine changes them for the whole process
     return Engine(translator, source.pieces(range(len(source))), target.numbers, _positions(model))
 
 
 def export_ctranslate2(
     model: nn.Module, source: Vocabulary, target: Vocabulary, out: Path, kind: str, head: tuple[int, int] = (-1, 0)
 ) -> int:
-    """Write the new folder `out`; `head` (layer, head) is the one whose attention the engine returns."""
+    """Write the new folder `out`; the engine will return the attention of `head` (layer, head)."""
     with fill_folder(out) as folder:
         _save(model, source, target, folder, kind, head)
         return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def check_search(config: DecodeConfig) -> None:
-    """Refuse settings that this engine does not have."""
+    """Refuse settings that this engine does not support."""
     for name, off in (("temperature", 0), ("coverage_penalty", 0), ("patient", False), ("precision", "float32")):
         if getattr(config, name) != off:
             raise ConfigError(
-                f"The engine ctranslate2 does not know decode.{name}; leave it out, or use --engine regard."
+                f"The engine ctranslate2 does not support decode.{name}; leave it out, or use --engine regard."
             )
 
 
@@ -165,20 +165,20 @@ def _save(
     model: nn.Module, source: Vocabulary, target: Vocabulary, folder: Path, kind: str, head: tuple[int, int] = (-1, 0),
     never: Sequence[int] = (),
 ) -> None:  # fmt: skip
-    """Write a model for the engine. Tokens that it may `never` write get a bias: a rule of the search takes longer."""
+    """Write a model for the engine. Tokens in `never` get a bias, which is faster than suppressing them in search."""
     library = _library()
     if not isinstance(model, Transformer):
         raise ConfigError(f"CTranslate2 runs Transformers; this run is a {type(model).__name__}.")
     if any(isinstance(part, SSRU) for part in model.modules()):
-        raise ConfigError("CTranslate2 has no SSRU, the recurrence in the decoder of this Transformer; use ONNX.")
+        raise ConfigError("CTranslate2 does not support the SSRU in the decoder of this Transformer; use ONNX.")
     for setting, known in KNOWN.items():
         if getattr(model.config, setting) not in known:
             raise ConfigError(
-                f"regard writes no Transformer with {setting} = {getattr(model.config, setting)!r} for CTranslate2; "
+                f"A Transformer with {setting} = {getattr(model.config, setting)!r} cannot be exported to CTranslate2; "
                 f"use ONNX."
             )
     if kind not in TYPES:
-        raise ConfigError(f"The numbers of a CTranslate2 model are {' or '.join(TYPES)}; got {kind!r}.")
+        raise ConfigError(f"The type of a CTranslate2 model must be {' or '.join(TYPES)}; got {kind!r}.")
     specification = _specification(model, library.specs, head)
     if never:
         output = specification.decoder.projection
@@ -197,7 +197,7 @@ def _save(
 
 
 def _specification(model: Any, specs: Any, head: tuple[int, int]) -> Any:
-    """The model in CTranslate2's own terms."""
+    """The model as a CTranslate2 specification."""
     config, depth = model.config, len(model.decoder)
     rotary = {"rotary_dim": 0, "rotary_interleave": True} if config.positions == "rotary" else {}
     options = {
@@ -234,7 +234,7 @@ def _specification(model: Any, specs: Any, head: tuple[int, int]) -> Any:
 
 
 def _table(model: Transformer) -> NDArray[np.float32]:
-    """The vectors that positions add, [positions, D]: zeros where queries and keys are turned instead."""
+    """The position encodings [positions, D]; zeros for rotary positions, which rotate queries and keys instead."""
     width, place = model.config.width, torch.arange(_positions(model))
     zeros = torch.zeros(1, len(place), width)
     if model.config.positions == "rotary":
@@ -255,7 +255,7 @@ def _layer(spec: Any, layer: Any) -> None:
 
 
 def _first(head: int, heads: int, width: int) -> Tensor:
-    """The order of the D places of all heads that puts `head` first."""
+    """The order of the D dimensions of all heads that puts `head` first."""
     order = [head, *(other for other in range(heads) if other != head)]
     return torch.arange(width).view(heads, -1)[order].flatten()
 
@@ -275,5 +275,5 @@ def _norm(spec: Any, norm: nn.LayerNorm) -> None:
 
 
 def _array(tensor: Tensor) -> NDArray[np.float32]:
-    """A copy: the converter writes into what it is given."""
+    """A copy, since the converter changes arrays in place."""
     return tensor.detach().float().cpu().contiguous().clone().numpy()

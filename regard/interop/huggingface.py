@@ -1,10 +1,10 @@
 """MarianMT models of transformers, such as OPUS-MT: config.json, model.safetensors, source.spm, target.spm, vocab.json.
 
-    post-norm, biases everywhere, swish; input sqrt(D) E[token] + [sines; cosines];  the first word read is <pad>
+    post-norm, biases everywhere, swish; input sqrt(D) E[token] + [sines; cosines];  the decoder starts with <pad>
 
 The pieces of both languages share one table in the order of vocab.json, not of the SentencePiece models. Here both
-vocabularies list the whole table; what belongs to the other language alone is never made from text. A piece that is
-missing in the table reads as <unk>, and is never written.
+vocabularies list the whole table; pieces of the other language are never produced from text. A piece that is missing in
+the table is read as <unk> and never written.
 """
 
 import json
@@ -23,7 +23,7 @@ from regard.interop.pieces import Pieces, RowOrder, order_rows, read_pieces
 from regard.training.runs import read_tensors
 
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}  # their names -> ours
-OTHERS = ("normalize_before", "normalize_embedding", "add_final_layer_norm")  # layer norms that MarianMT does not have
+OTHERS = ("normalize_before", "normalize_embedding", "add_final_layer_norm")  # layer norms that MarianMT ignores
 NAMES = {
     "self": "self_attn",
     "cross": "encoder_attn",
@@ -36,16 +36,16 @@ NAMES = {
 }
 NORMS = {"self": "self_attn_layer_norm", "cross": "encoder_attn_layer_norm", "feed": "final_layer_norm"}
 MOST_BEAMS = 100
-Take = Callable[..., Tensor]  # (names) -> the tensor with the first of these names that there is
+Take = Callable[..., Tensor]  # (names) -> the tensor with the first of these names that exists
 
 
 def read_huggingface(folder: Path) -> Imported:
-    """Read a MarianMT model as `save_pretrained` writes it."""
+    """Read a MarianMT model written by `save_pretrained`."""
     config = _json(folder, "config.json")
     if config.get("model_type") != "marian":
         raise DataError(
-            f"{folder} holds a model of the type {brief(repr(config.get('model_type')))}; of transformers' models only "
-            f"MarianMT ('marian', as OPUS-MT) can be imported."
+            f"{folder} holds a model of the type {brief(repr(config.get('model_type')))}; of transformers models, "
+            f"only MarianMT ('marian', such as OPUS-MT) can be imported."
         )
     model = _model_settings(config, folder)
     tensors = _tensors(folder)
@@ -86,13 +86,13 @@ def _take(path: Path, tensors: Mapping[str, Tensor], *names: str) -> Tensor:
     for name in names:
         if name in tensors:
             return tensors[name].float()
-    raise DataError(f"{path} is not complete: it has no '{names[0]}'.")
+    raise DataError(f"{path} is incomplete: it has no '{names[0]}'.")
 
 
 def _embeddings(
     take: Take, source: RowOrder, target: RowOrder, shared: bool, scale: float
 ) -> tuple[str, dict[str, Tensor]]:
-    """Which of the tables are one, as `model.tied` says it, and those of regard: what is read is divided by `scale`."""
+    """The value of `model.tied`, and the embedding tables of regard, with the input embeddings divided by `scale`."""
     read = ("model.shared.weight", "model.encoder.embed_tokens.weight", "lm_head.weight")
     written = read if shared else ("model.decoder.embed_tokens.weight", "lm_head.weight")
     reads, writes, output = take(*read), take(*written), take("lm_head.weight", *written)
@@ -119,35 +119,33 @@ def _model_settings(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     model = read_sizes(config, sizes, folder / "config.json")
     for name in ("attention_heads", "ffn_dim"):
         if config.get(f"encoder_{name}") != config.get(f"decoder_{name}"):
-            raise DataError(f"{folder} has another {name} in the decoder than in the encoder; regard has one for both.")
+            raise DataError(f"{folder} has different {name} in encoder and decoder; regard needs the same for both.")
     for name in OTHERS:
         if config.get(name):
-            raise DataError(
-                f"{folder / 'config.json'} says {name}, which MarianMT does not compute, also in transformers."
-            )
+            raise DataError(f"{folder / 'config.json'} sets {name}, which MarianMT in transformers ignores; remove it.")
     activation = config.get("activation_function")
     if activation not in ACTIVATIONS:
         raise DataError(
-            f"{folder} uses the activation {brief(repr(activation))}; only {', '.join(ACTIVATIONS)} are known."
+            f"{folder} uses the activation {brief(repr(activation))}; only {', '.join(ACTIVATIONS)} are supported."
         )
     learned = {"positions": "learned", "bias": True}  # the table of positions holds the sinusoids
     return {**model, **learned, "activation": ACTIVATIONS[str(activation)]}
 
 
 def _table(ids: dict[str, Any], spms: list[Pieces], config: dict[str, Any], path: Path) -> RowOrder:
-    """regard's order of the tokens in a vocab.json, with what only the SentencePiece models have behind it."""
+    """regard's order of the tokens in a vocab.json, followed by those that only the SentencePiece models have."""
     names = {index: token for token, index in ids.items() if type(index) is int and 0 <= index < 10_000_000}
     first: list[Any] = [config.get("decoder_start_token_id"), config.get("eos_token_id"), ids.get("<unk>")]
     if len(names) != len(ids) or len(set(first)) != 3 or not set(first) <= names.keys():
         raise DataError(
-            f"{path} must give each token a number, among them decoder_start_token_id, eos_token_id and <unk>; got "
-            f"{first} and {len(ids)} tokens."
+            f"{path} must number each token, including decoder_start_token_id, eos_token_id and <unk>; got {first} and "
+            f"{len(ids)} tokens."
         )
     return order_rows(names, [-1, *first], spms)
 
 
 def _layers(take: Take) -> Part:
-    """The parts of the layers, by transformers' names."""
+    """The parts of the layers, by their names in transformers."""
 
     def part(side: str, layer: int, name: str) -> Linear:
         block, what = name.split(".")
@@ -173,13 +171,13 @@ def _tensors(folder: Path) -> Mapping[str, Tensor]:
 def _search(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     """[decode] settings from the generation settings; scores are divided by length^length_penalty."""
     own = _json(folder, "generation_config.json") if (folder / "generation_config.json").is_file() else {}
-    said = {**config, **{name: value for name, value in own.items() if value is not None}}
-    beams, penalty = said.get("num_beams"), said.get("length_penalty")
+    settings = {**config, **{name: value for name, value in own.items() if value is not None}}
+    beams, penalty = settings.get("num_beams"), settings.get("length_penalty")
     return {
         "beam": beams if type(beams) is int and 1 <= beams <= MOST_BEAMS else 1,
         "length_penalty": max(0.0, float(penalty)) if isinstance(penalty, int | float) else 1.0,
         "length_offset": 0.0,
-        "patient": said.get("early_stopping") is not True,
+        "patient": settings.get("early_stopping") is not True,
         "max_extra": 50,
     }
 

@@ -1,4 +1,4 @@
-"""A model of another toolkit as a run of regard: its parts under our names, its vocabulary in our order."""
+"""A model of another toolkit as a run of regard, with regard's parameter names and vocabulary order."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -19,15 +19,15 @@ from regard.training.runs import pack, write_folder
 from regard.training.small import check_new
 from regard.training.weights import build_filled, weights_of
 
-LONGEST = 1024  # positions of a table of sinusoids
-MOST_NUMBERS = 1 << 24  # in such a table, which no file holds: its size is that of the settings alone
+LONGEST = 1024  # positions in a table of sinusoids
+MOST_NUMBERS = 1 << 24  # in such a table; its size comes from the settings, not from a file
 
 Linear = tuple[Tensor, Tensor | None]  # weight [out, in] and bias [out]; of a layer norm its scale and shift [D]
 Part = Callable[[str, int, str], Linear]  # (encoder or decoder, layer from 0, name of the part) -> its weights
 
 
 class Imported(NamedTuple):
-    """Everything that a run needs, read from the files of another toolkit."""
+    """The content of a run, read from the files of another toolkit."""
 
     model: dict[str, Any]  # the [model] settings of a Transformer
     weights: dict[str, Tensor]  # by the names of regard's Transformer
@@ -36,15 +36,15 @@ class Imported(NamedTuple):
     kind: str  # of both: unigram or bpe
     data: dict[str, Any]  # [data] settings: the languages, the longest sentence
     decode: dict[str, Any]  # [decode] settings
-    origin: dict[str, Any]  # for the manifest: where it came from
-    guided: int | None = None  # the layer of cross-attention whose first head was trained to align
+    origin: dict[str, Any]  # for the manifest
+    guided: int | None = None  # the cross-attention layer whose first head was trained to align
 
 
 def lay_out(side: str, depth: int, part: Part, norm: str, ssru: bool = False) -> dict[str, Tensor]:
     """The weights of the layers of one side, `encoder` or `decoder`, by regard's names.
 
-    The parts are called self.query, self.keys, self.values, self.output, self.norm (or ssru.forget, ssru.project,
-    self.norm), the same with cross in the decoder, feed.inner, feed.outer, feed.norm, and top.norm of layer -1.
+    `part` is called with self.query, self.keys, self.values, self.output, self.norm (or ssru.forget, ssru.project,
+    self.norm), the same with cross in the decoder, feed.inner, feed.outer, feed.norm, and top.norm for layer -1.
     """
     weights: dict[str, Tensor] = {}
 
@@ -81,8 +81,8 @@ def sines_then_cosines(positions: int, width: int, last: float) -> Tensor:
     """[positions, width]: all sines and then all cosines, with wavelengths from 2 pi to 2 pi 10000^last."""
     if positions * width > MOST_NUMBERS:
         raise DataError(
-            f"The settings of this model describe a table of {positions} positions with {width} numbers each; "
-            f"at most {MOST_NUMBERS} numbers are made."
+            f"The position table of this model would have {positions} positions with {width} numbers each; at most "
+            f"{MOST_NUMBERS} numbers are supported."
         )
     exponents = torch.linspace(0, last, width // 2, dtype=torch.float64)  # [width / 2]
     angles = torch.arange(positions, dtype=torch.float64)[:, None] * 10000.0**-exponents  # [positions, width / 2]
@@ -90,7 +90,7 @@ def sines_then_cosines(positions: int, width: int, last: float) -> Tensor:
 
 
 def write_run(imported: Imported, out: Path) -> int:
-    """Write the run folder `out`, which must be new or empty; returns its size in bytes. Nothing stays if it fails."""
+    """Write the run folder `out`, which must be new or empty; returns its size in bytes. A failure leaves nothing."""
     check_new(out)
     vocabularies = {
         side: Vocabulary(Subwords(content), imported.kind)
@@ -105,11 +105,11 @@ def write_run(imported: Imported, out: Path) -> int:
         make = partial(build, "transformer", experiment.model)
         model = build_filled(make, shapes, lambda: imported.weights, where)
     except RegardError as error:
-        raise DataError(f"This model cannot be imported; its parts do not fit together. {error}") from None
+        raise DataError(f"This model cannot be imported: its parts do not fit together. {error}") from None
     weights = weights_of(model)
     for name, weight in weights.items():
         if not bool(weight.isfinite().all()):
-            raise DataError(f"This model cannot be imported: its weights hold NaN or infinity ('{name}').")
+            raise DataError(f"This model cannot be imported: its weights contain NaN or infinity ('{name}').")
     about = {"imported": imported.origin, "expects": expectations(experiment.data, vocabularies["source"])}
     contents = {name: content for side, one in vocabularies.items() for name, content in one.contents(side).items()}
     contents |= {"config.toml": experiment.toml().encode(), "weights.safetensors": pack(weights)}
@@ -119,22 +119,23 @@ def write_run(imported: Imported, out: Path) -> int:
     return write_folder(out, contents, about, beside)
 
 
-def read_sizes(given: Mapping[str, Any], names: Mapping[str, str], where: object) -> dict[str, Any]:
-    """The sizes of a model by regard's names; `names` are those of the settings `given`, which hold text or numbers."""
-    found = {}
+def read_sizes(settings: Mapping[str, Any], names: Mapping[str, str], where: object) -> dict[str, Any]:
+    """The sizes of a model by regard's names; `names` maps them to the names in `settings`, of strings or numbers."""
+    sizes = {}
     for ours, theirs in names.items():
-        text = str(given.get(theirs, "")) if not isinstance(given.get(theirs), bool) else ""
+        value = settings.get(theirs, "")
+        text = "" if isinstance(value, bool) else str(value)
         if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) < 100_000):
-            raise DataError(f"{where} gives no size for {theirs}; got {brief(given.get(theirs))}.")
-        found[ours] = int(text)
-    return found
+            raise DataError(f"{where}: {theirs} must be an integer from 1 to 99999; got {brief(settings.get(theirs))}.")
+        sizes[ours] = int(text)
+    return sizes
 
 
 def find_file(folder: Path, name: str) -> bytes:
-    """The content of a file that must be in the folder."""
+    """The content of a required file of the folder."""
     path = folder / name
     if not path.is_file():
-        raise DataError(f"{folder} has no {name}; a model to import needs it.")
+        raise DataError(f"{folder} has no {name}, which the import needs.")
     try:
         return path.read_bytes()
     except OSError as error:

@@ -1,11 +1,11 @@
-"""Marian's own files: `model.npz`, and the int8 `.bin` of Bergamot, the translators inside Firefox.
+"""Marian's own files: `model.npz`, and the int8 `.bin` of Bergamot, the translators of Firefox.
 
     post-norm, biases everywhere, relu or swish; input sqrt(D) E[token] + [sines; cosines]
     decoder: self-attention, or an SSRU;  the first step reads a zero vector;  END ends both sides
 
-Both files hold named arrays and the training settings as YAML in `special:model.yml`. Beside them lie the vocabulary,
+Both files hold named arrays and the training settings as YAML in `special:model.yml`. Next to them are the vocabulary,
 a SentencePiece model (`.spm`) for each side or one for both (OPUS-MT: source.spm, target.spm and a `vocab.yml` that
-numbers the pieces of both), and often a `.yml` of decoding settings.
+numbers the pieces of both), and often a `.yml` with decoding settings.
 """
 
 import math
@@ -29,10 +29,10 @@ Arrays = dict[str, NDArray[Any]]
 SETTINGS = "special:model.yml"
 FLOAT32, INT8 = 0x404, 0x4101  # types of a tensor in a .bin; others are text
 MOST_TENSORS, MOST_DIMENSIONS, MOST_NAME = 10_000, 8, 1_000
-SLACK = 2**24  # bytes by which an npz may be larger unpacked than four times its size
+SLACK = 2**24  # bytes by which the content of an npz may exceed four times its size
 LONGEST_SETTINGS = 100_000  # bytes of a YAML text
 
-# Settings that change the model. Anything else than these values is another architecture.
+# Settings that change the model. Any other value is another architecture.
 NEEDED: dict[str, tuple[Any, ...]] = {
     "type": ("transformer",),
     "transformer-postprocess-emb": ("d", ""),
@@ -51,7 +51,7 @@ NEEDED: dict[str, tuple[Any, ...]] = {
 _ENTRY = re.compile(
     r"""(?:'(?P<single>(?:[^']|'')*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s'"].*?)):[ ]+(?P<row>[0-9]+)\s*"""
 )
-# The beginning of an array in an npz: a version, the length of the header, the header padded with spaces.
+# The start of an array in an npz: a version, the length of the header, the header padded with spaces.
 _NPY = re.compile(
     rb"\x93NUMPY(?:\x01\x00..|[\x02\x03]\x00....)\{'descr': '(?P<kind>[<|][fiu][1248])', 'fortran_order': False, "
     rb"'shape': \((?P<shape>[0-9]{0,15}(?:, ?[0-9]{1,15}){0,7},?)\),? ?\} *\n",
@@ -79,12 +79,12 @@ def read_marian(folder: Path) -> Imported:
     path = _model_file(folder, decoding)
     arrays = read_npz(path) if path.suffix == ".npz" else read_bin(path)
     if SETTINGS not in arrays:
-        raise DataError(f"{path} holds no '{SETTINGS}', the settings of a Marian model.")
+        raise DataError(f"{path} has no '{SETTINGS}', the settings of a Marian model.")
     settings = read_settings(arrays.pop(SETTINGS).tobytes().rstrip(b"\0"), path)
     model = _model_settings(settings, path)
     (source, reader), (target, writer) = _vocabularies(folder, decoding)
     if model["tied"] == "all" and source.tokens != target.tokens:
-        raise DataError(f"{path} has one table for both languages, but their vocabularies are not the same.")
+        raise DataError(f"{path} has one embedding table for both languages, but their vocabularies differ.")
     layers = _layers(arrays, model, path)
     weights = _tables(arrays, model, source, target, path)
     weights["place.embed.table.weight"] = sines_then_cosines(LONGEST, model["width"], 1.0)
@@ -108,16 +108,16 @@ def _model_settings(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     for name, known in NEEDED.items():
         if settings.get(name, known[0]) not in known:
             raise DataError(
-                f"{path} is a Marian model that regard does not have: {name} is {brief(repr(settings[name]))}, and "
-                f"only {' or '.join(map(repr, known))} can be imported."
+                f"{path} is a Marian model that cannot be imported: {name} is {brief(repr(settings[name]))}; only "
+                f"{' or '.join(map(repr, known))} is supported."
             )
     norm = str(settings.get("transformer-preprocess", "")), str(settings.get("transformer-postprocess", "dan"))
     if norm not in NORMS:
-        raise DataError(f"{path} has the residual connections {norm}; only {', '.join(map(str, NORMS))} are known.")
+        raise DataError(f"{path} has the residual connections {norm}; only {', '.join(map(str, NORMS))} are supported.")
     ssru = settings.get("transformer-decoder-autoreg") == "rnn"
     if ssru and settings.get("dec-cell") != "ssru":
         raise DataError(
-            f"{path} has a recurrent decoder of {brief(repr(settings.get('dec-cell')))}; only 'ssru' is known."
+            f"{path} has a recurrent decoder of {brief(repr(settings.get('dec-cell')))}; only 'ssru' is supported."
         )
     tied = {name: settings.get(name) == "true" for name in ("tied-embeddings-all", "tied-embeddings")}
     sizes = {
@@ -130,7 +130,7 @@ def _model_settings(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     return {
         **read_sizes(settings, sizes, path),
         "norm": NORMS[norm],
-        "positions": "learned",  # a table that holds the sinusoids
+        "positions": "learned",  # a table with the sinusoids
         "longest": LONGEST,
         "tied": "all" if tied["tied-embeddings-all"] else "target" if tied["tied-embeddings"] else "none",
         "decoder": "ssru" if ssru else "attention",
@@ -156,7 +156,7 @@ def _layers(arrays: Arrays, model: dict[str, Any], path: Path) -> Part:
 
 
 def _normed(side: str, block: str, decoder: str) -> str:
-    """What a layer norm is called after."""
+    """The name of the part that a layer norm is named after."""
     if block == "self" and side == "decoder" and decoder == "ssru":
         return "rnn_ffn"
     return {"self": "self_Wo", "cross": "context_Wo", "feed": "ffn_ffn"}[block]
@@ -165,20 +165,21 @@ def _normed(side: str, block: str, decoder: str) -> str:
 def _take(arrays: Arrays, name: str, path: Path) -> Tensor:
     """A matrix; vectors are matrices of one row in Marian."""
     if name not in arrays:
-        raise DataError(f"{path} is not complete: it has no '{name}'.")
+        raise DataError(f"{path} is incomplete: it has no '{name}'.")
     array = arrays[name]
     if array.ndim != 2 or not array.size:
-        raise DataError(f"{path} is damaged: '{name}' has the shape {list(array.shape)}, and is no matrix.")
+        raise DataError(f"{path} is damaged: '{name}' must be a matrix; it has the shape {list(array.shape)}.")
     return torch.from_numpy(array.astype(np.float32))
 
 
 def _tables(arrays: Arrays, model: dict[str, Any], source: RowOrder, target: RowOrder, path: Path) -> dict[str, Tensor]:
-    """Embeddings and output layer with their rows in regard's order. PAD and START are zero vectors, never written."""
+    """Embeddings and output layer with rows in regard's order. PAD and START are zero vectors and never written."""
 
     def table(rows: Tensor, words: RowOrder) -> Tensor:
         if len(rows) != words.known - 2:
             raise DataError(
-                f"{path} has a table of {len(rows)} words for a vocabulary of {words.known - 2}; do they fit together?"
+                f"{path} has an embedding table of {len(rows)} words, but the vocabulary has {words.known - 2}; check "
+                f"that they belong together."
             )
         return words.embedding(rows, path)
 
@@ -196,7 +197,8 @@ def _tables(arrays: Arrays, model: dict[str, Any], source: RowOrder, target: Row
 def _vocabularies(folder: Path, decoding: dict[str, Any]) -> list[tuple[RowOrder, Pieces]]:
     """The table and the SentencePiece model of source and target.
 
-    A SentencePiece model may be its own table; in OPUS-MT's folders a vocab.yml is, beside source.spm and target.spm.
+    A SentencePiece model may define its own table; in OPUS-MT folders, a vocab.yml next to source.spm and target.spm
+    does.
     """
     named = [Path(name).name for name in decoding.get("vocabs", [])]
     listed = [name for name in named if name.endswith(".yml")] or sorted(
@@ -222,19 +224,19 @@ def _own_table(spm: Pieces, path: Path) -> RowOrder:
     names = [piece.text for piece in spm.pieces]
     unknown = [index for index, piece in enumerate(spm.pieces) if piece.type == UNKNOWN_TYPE]
     if "</s>" not in names or len(unknown) != 1:
-        raise DataError(f"{path} needs the pieces </s> and <unk>, as Marian's vocabularies have them.")
+        raise DataError(f"{path} must have the pieces </s> and <unk>, like every Marian vocabulary.")
     return order_rows(dict(enumerate(names)), [-1, -1, names.index("</s>"), unknown[0]], [])
 
 
 def read_vocabulary(content: bytes, where: object) -> dict[str, int]:
-    """The lines `token: number` of a vocab.yml; nothing else of YAML is read."""
+    """The lines `token: number` of a vocab.yml; no other YAML is read."""
     found: dict[str, int] = {}
     for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), 1):
         if not line.strip():
             continue
         pair = _ENTRY.fullmatch(line)
         if pair is None or len(pair["row"]) > 7:
-            raise DataError(f"{where}, line {number}: a vocabulary has lines 'token: number'; got {line[:60]!r}.")
+            raise DataError(f"{where}, line {number}: expected 'token: number'; got {line[:60]!r}.")
         token = pair["plain"]
         if pair["single"] is not None:
             token = pair["single"].replace("''", "'")
@@ -243,7 +245,7 @@ def read_vocabulary(content: bytes, where: object) -> dict[str, int]:
         found[token] = int(pair["row"])
     rows = set(found.values())
     if len(rows) != len(found) or not {"</s>", "<unk>"} <= found.keys() or max(rows, default=0) >= 2 * len(rows):
-        raise DataError(f"{where} must give each token its own number, among them </s> and <unk>.")
+        raise DataError(f"{where} must give each token a unique number, including </s> and <unk>.")
     return found
 
 
@@ -253,7 +255,7 @@ def _escaped(escape: re.Match[str]) -> str:
 
 
 def _decoding(folder: Path) -> dict[str, Any]:
-    """The decoding settings of a Bergamot folder, where there are some."""
+    """The decoding settings of a Bergamot folder, if any."""
     for path in sorted(folder.glob("*.yml")):
         settings = read_settings(find_file(folder, path.name), path) if "vocab" not in path.name else {}
         if "models" in settings or "beam-size" in settings:
@@ -268,7 +270,7 @@ def _model_file(folder: Path, decoding: dict[str, Any]) -> Path:
     found = sorted(path for ending in ("*.npz", "*.bin") for path in folder.glob(ending) if path.name[:3] != "lex")
     if len(found) != 1:
         raise DataError(
-            f"{folder} must hold one model of Marian, a .npz or a .bin; found "
+            f"{folder} must hold one Marian model, a .npz or a .bin; found "
             f"{', '.join(path.name for path in found) or 'none'}."
         )
     return found[0]
@@ -281,8 +283,8 @@ def _vocabulary_files(folder: Path, named: list[str]) -> list[str]:
     found = sorted(path.name for path in folder.glob("*.spm"))  # Firefox: srcvocab.*.spm, trgvocab.*.spm
     if len(found) not in (1, 2):
         raise DataError(
-            f"{folder} must hold the vocabulary of the model: one .spm for both languages, or two, of which the source "
-            f"comes first by name; found {', '.join(found) or 'none'}."
+            f"{folder} must hold the vocabulary of the model: one .spm for both languages, or two, the source first by "
+            f"name; found {', '.join(found) or 'none'}."
         )
     return found if len(found) == 2 else found * 2
 
@@ -304,14 +306,14 @@ def _search(decoding: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_npz(path: Path) -> Arrays:
-    """The arrays of an npz file. No pickle is read, and no array that is larger than its bytes."""
+    """The arrays of an npz file. Pickles are not read, nor arrays larger than their bytes."""
     found: Arrays = {}
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
             size = sum(entry.file_size for entry in entries)
             if len(entries) > MOST_TENSORS or size > 4 * path.stat().st_size + SLACK:
-                raise ValueError(f"{len(entries)} arrays of {size} bytes in all, more than a model of its size has")
+                raise ValueError(f"{len(entries)} arrays of {size} bytes in total, too many for its size")
             for entry in entries:
                 name = entry.filename.removesuffix(".npy")
                 found[name] = _read_npy(archive.read(entry), name)
@@ -321,10 +323,10 @@ def read_npz(path: Path) -> Arrays:
 
 
 def _read_npy(content: bytes, name: str) -> NDArray[Any]:
-    """An array as numpy writes it. Its header is a Python literal; only the form that numpy writes is read of it."""
+    """An array in numpy's format. Its header is a Python literal; only the form that numpy writes is accepted."""
     header = _NPY.match(content)
     if header is None:
-        raise ValueError(f"'{name}' does not begin as an array of plain numbers does")
+        raise ValueError(f"'{name}' is not an array of plain numbers")
     shape = [int(size) for size in header["shape"].split(b",") if size.strip()]
     return np.frombuffer(content, header["kind"].decode(), offset=header.end()).reshape(shape)
 
@@ -353,7 +355,7 @@ def read_bin(path: Path) -> Arrays:
         place += 8 + struct.unpack_from("<Q", content, place)[0]
         for name, shape, (_, kind, _, size) in zip(names, shapes, heads, strict=True):
             if place + size > len(content):
-                raise ValueError(f"'{name}' ends behind the file")
+                raise ValueError(f"'{name}' extends beyond the end of the file")
             found[name] = _tensor(content[place : place + size], kind, shape, name)
             place += size
     except (ValueError, struct.error, OverflowError, MemoryError) as error:
@@ -377,7 +379,7 @@ def _tensor(content: bytes, kind: int, shape: tuple[int, ...], name: str) -> NDA
 
 
 def read_settings(content: bytes, where: object) -> dict[str, Any]:
-    """The YAML that Marian writes: names with a text, or a list of texts. Nothing else of YAML is read."""
+    """The YAML that Marian writes: names with a string or a list of strings. No other YAML is read."""
     if len(content) > LONGEST_SETTINGS:
         raise DataError(f"The settings in {where} are {len(content)} bytes; at most {LONGEST_SETTINGS} are read.")
     found: dict[str, Any] = {}
@@ -391,7 +393,7 @@ def read_settings(content: bytes, where: object) -> dict[str, Any]:
             name = pair[1]
             found[name] = _unquoted(pair[2]) if pair[2] else []
         elif line.strip() and not line.lstrip().startswith("#"):
-            raise DataError(f"{where} has settings that are not Marian's: {line.strip()[:60]!r}.")
+            raise DataError(f"{where} has a line that is not a Marian setting: {line.strip()[:60]!r}.")
     return found
 
 

@@ -1,11 +1,11 @@
 """ONNX: a sequence model as two graphs that any runtime can run, with dynamic batch and lengths.
 
-    encoder.onnx    source [B, S], lengths [B]           -> state: what a step carries, one tensor for each part
+    encoder.onnx    source [B, S], lengths [B]           -> state, one tensor for each part
     step.onnx       token [B], state                     -> logits [B, V], weights [B, H, S], state
     model.json      the symbols, and the parts of the state in the order of inputs and outputs
 
-A step reads START first, then the token that was chosen; all that changes is in the state, which comes in and goes out.
-`weights` are those of one attention over the source. The vocabularies lie beside the graphs.
+The first step reads START, later steps the chosen token. The state is an input and an output of a step. `weights` are
+those of one attention over the source. The vocabularies are next to the graphs.
 """
 
 import json
@@ -26,7 +26,7 @@ from regard.kernels.recur import by_scan
 from regard.look.record import record
 from regard.symbols import END, PAD, START, UNKNOWN
 
-# Sizes of the example batches: all different, so that each dimension shows what it depends on.
+# Sizes of the example batches, all different, to find out what each dimension depends on.
 BATCH, SOURCE, PAST = 3, 7, 5
 
 
@@ -68,7 +68,7 @@ class Step(nn.Module):
 
 
 def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention: str) -> int:
-    """Write the new folder `out`, `files` among its own; returns its size in bytes.
+    """Write the new folder `out`, including `files`; returns its size in bytes.
 
     `attention` is the name of the attention module whose weights a step returns.
     """
@@ -87,7 +87,7 @@ def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention:
             _, state = model.step(token, state)  # type: ignore[operator]
         names = [part.name for part in parts]
         with fill_folder(out) as folder:
-            with by_scan():  # a source has any length; a step is one
+            with by_scan():  # a source has any length, a step has one token
                 _write(
                     Encoder(model),
                     (source, lengths),
@@ -127,7 +127,7 @@ def parts_of(state: Any, name: str = "") -> list[tuple[str, Tensor]]:
 
 
 def _parts(model: Any) -> list[Part]:
-    """What each dimension of the state depends on: batches that differ in one thing show it."""
+    """Find out what each dimension of the state depends on, from batches that differ in one size."""
 
     def shapes(rows: int, words: int, steps: int) -> list[tuple[str, torch.Size]]:
         state = model.start(model.encode(*_example(rows, words)))
@@ -153,7 +153,7 @@ def _parts(model: Any) -> list[Part]:
 
 
 def _example(rows: int, words: int) -> tuple[Tensor, Tensor]:
-    """A batch whose rows are not all full, so that there is a mask."""
+    """A batch with padding, so that there is a mask."""
     lengths = torch.full((rows,), words)
     lengths[-1] = words - 2
     source = torch.full((rows, words), UNKNOWN)
@@ -183,7 +183,7 @@ def _write(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter reports its progress and its own deprecations; a library does not print."""
+    """Silence the exporter's progress and deprecation messages."""
     loggers = [logging.getLogger(name) for name in ("onnxscript", "onnx_ir", "torch.onnx")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():

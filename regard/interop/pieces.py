@@ -1,7 +1,7 @@
-"""SentencePiece models with their pieces in another order, so that ids are those of regard's symbols.
+"""SentencePiece models with reordered pieces, so that the symbols have regard's ids.
 
-A SentencePiece model is a protocol buffer: one field 1 for each piece (its text, score and type), in the order of the
-ids, then the settings of the trainer and the normaliser. Only the list of pieces is changed here, byte by byte.
+A SentencePiece model is a protocol buffer: a field 1 for each piece (text, score and type), in the order of the ids,
+then the settings of the trainer and the normaliser. Only the list of pieces is rewritten here.
 """
 
 import struct
@@ -16,11 +16,11 @@ from regard.symbols import SYMBOLS, UNKNOWN
 
 NORMAL, UNKNOWN_TYPE, CONTROL, UNUSED = 1, 2, 3, 5  # types of a piece
 MOST_PIECES = 1_000_000
-NEVER = -10_000.0  # bias of a token that the original does not have: its probability is 0 exactly
+NEVER = -10_000.0  # bias of a token that the original does not have: its probability is exactly 0
 
 
 class SubwordPiece(NamedTuple):
-    """A piece of a vocabulary: an unused one is never made from text, and can still be written by a model."""
+    """A piece of a vocabulary; an unused one is never produced from text, but a model can still write it."""
 
     text: str
     score: float = 0.0
@@ -42,7 +42,7 @@ class Pieces(NamedTuple):
 
 
 def read_pieces(content: bytes, where: object) -> Pieces:
-    """Take a SentencePiece model apart."""
+    """Parse a SentencePiece model."""
     pieces: list[SubwordPiece] = []
     rest = b""
     try:
@@ -61,7 +61,7 @@ def read_pieces(content: bytes, where: object) -> Pieces:
 
 
 def begin_with_symbols(pieces: Sequence[SubwordPiece]) -> list[SubwordPiece]:
-    """`pieces` with the first four as PAD, START, END and UNKNOWN; a later piece that has such a name gets another."""
+    """`pieces` with the first four replaced by PAD, START, END and UNKNOWN; later ones with these names are renamed."""
     begin = [
         SubwordPiece(name, 0.0, UNKNOWN_TYPE if index == UNKNOWN else CONTROL) for index, name in enumerate(SYMBOLS)
     ]
@@ -75,9 +75,9 @@ def begin_with_symbols(pieces: Sequence[SubwordPiece]) -> list[SubwordPiece]:
 class RowOrder(NamedTuple):
     """The rows of an embedding in regard's order."""
 
-    tokens: list[str]  # the first four stand for the symbols
-    order: list[int]  # the former row; -1 makes a new one
-    known: int  # tokens of the original; what follows reads as <unk>
+    tokens: list[str]  # the first four are the symbols
+    order: list[int]  # the original row; -1 for a new one
+    known: int  # tokens of the original; later ones are read as <unk>
 
     def vocabulary(self, spm: Pieces) -> bytes:
         """The SentencePiece model `spm` with the pieces of the table."""
@@ -91,12 +91,12 @@ class RowOrder(NamedTuple):
         if rows.dim() != 2 or len(rows) <= max(self.order):
             raise DataError(
                 f"{where} has a table [{', '.join(map(str, rows.shape))}] for a vocabulary of {max(self.order) + 1}; "
-                f"do they fit together?"
+                f"check that they belong together."
             )
         return _reorder(rows, self.order)
 
     def bias(self, numbers: Tensor) -> Tensor:
-        """Biases of the output layer in the new order; words that the original does not have are never written."""
+        """Output biases in the new order; words that the original does not have are never written."""
         order = [*self.order[: self.known], *[-1] * (len(self.order) - self.known)]
         return _reorder(numbers.flatten(), order, NEVER)
 
@@ -110,9 +110,9 @@ def _reorder(rows: Tensor, order: Sequence[int], fill: float = 0.0) -> Tensor:
 
 
 def order_rows(names: Mapping[int, str], first: Sequence[int], spms: Sequence[Pieces]) -> RowOrder:
-    """regard's order of the tokens `names` by their rows, with what only the SentencePiece models have behind it.
+    """regard's order of the tokens `names` by row, followed by those that only the SentencePiece models have.
 
-    `first` are the rows of PAD, START, END and UNKNOWN; -1 where there is none.
+    `first` are the rows of PAD, START, END and UNKNOWN; -1 if there is none.
     """
     rest = [index for index in range(max(names) + 1) if index not in first]
     known = set(names.values())
@@ -124,7 +124,7 @@ def order_rows(names: Mapping[int, str], first: Sequence[int], spms: Sequence[Pi
 
 
 def _code(token: str) -> SubwordPiece | None:
-    """The piece of a language code `>>fra<<`, with which a text for a model of many languages begins."""
+    """The piece of a language code such as `>>fra<<`, which begins the text for a multilingual model."""
     return SubwordPiece("▁" + token, 0.0, NORMAL) if token.startswith(">>") and token.endswith("<<") else None
 
 

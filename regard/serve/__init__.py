@@ -1,19 +1,19 @@
 """The server and the page: translate, describe pictures, and show how a model decodes, for people and for programs.
 
-process         bind, answer, and on SIGTERM finish what was accepted
-limits          how much a request may use, and refusals
+process         bind, answer requests, and finish the accepted ones after SIGTERM
+limits          how much a request may use, and the errors of refused requests
 access          hosts, origins and tokens: who may use the server
-guard           the layer around all endpoints: checks, counts, headers of every answer
-protocol        connections: their number, and timers for requests and answers
-fields          query, form, multipart or JSON into fields
+guard           the layer around all endpoints: checks, metrics, response headers
+protocol        connections: their number, and timers for requests and responses
+fields          query string, form, multipart or JSON into fields
 layout          texts into sentences and back
-app, spec       which path leads where, and its description
+app, spec       the routes, and their OpenAPI description
 libre, deepl, api_v1, glossaries     the endpoints
-stored          files and glossaries that clients leave for a while
-state           the models side by side, and how work is handed to one
-queue, worker   tickets and batches; the process of a model seen from the server
-model_process   the process of a model seen from inside, with
-models, examples, captions, changes, inside     what models do there; only these use torch
+stored          translated files and glossaries, kept in memory
+state           the loaded models, and how a request reaches one of them
+queue, worker   tickets and batches; the server's side of a model process
+model_process   the model process itself, with
+models, examples, captions, changes, inside     its work; only these use torch
 page/           plain ES modules, no build step
 """
 

@@ -1,8 +1,7 @@
-"""Who may use the server: its names, the pages that may call it, and tokens.
+"""Who may use the server: host names, origins and tokens.
 
-A browser lets every page that it shows send requests to loopback. So each request, whatever its method, must be
-addressed to a name of this server (a page that rebinds its own name to 127.0.0.1 is not), and one that a page sends
-must come from this server's page or from an origin that was allowed by name.
+A browser lets every web page send requests to loopback. So the Host of every request must be a name of this server,
+which stops DNS rebinding, and a request from a page must come from this server's page or an allowed origin.
 """
 
 import hmac
@@ -19,30 +18,28 @@ from typing import TYPE_CHECKING
 from regard.errors import ConfigError, counted
 from regard.serve.limits import RefusedError
 
-if TYPE_CHECKING:  # the command line makes an Access before it knows whether the web packages are there
+if TYPE_CHECKING:  # the command line creates an Access before it knows whether the web packages are installed
     from starlette.datastructures import Headers
 
 TOKEN_VARIABLE = "REGARD_TOKEN"
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
-_OPEN = ("/", "/health")  # need no token: they reveal nothing, and the page must load before a token can be entered
+_OPEN = ("/", "/health")  # no token needed: they reveal nothing, and the page must load before a token can be entered
 OPEN_FOLDER = "/page/"
 _DAY = 86400.0
 
 
 class AccessToken:
-    """A secret that clients send, with its rate (requests a second) and quota (characters a day) if it has them."""
+    """A secret that clients send, with an optional rate (requests a second) and quota (characters a day)."""
 
     def __init__(self, name: str, token: str, rate: float | None = None, quota: int | None = None) -> None:
         if len(token) < 8 or not token.isascii() or not token.isprintable() or " " in token:
-            raise ConfigError(
-                f"The token {name} must have at least 8 characters, all of them printable ASCII without spaces."
-            )
+            raise ConfigError(f"The token {name} must have at least 8 characters of printable ASCII, without spaces.")
         if (rate is not None and rate <= 0) or (quota is not None and quota <= 0):
             raise ConfigError(f"The rate and the quota of the token {name} must be positive numbers.")
         self.name, self.secret, self.rate, self.quota = name, token.encode(), rate, quota
-        self._left = self._burst = max(1.0, rate or 1.0)  # requests that may come at once
-        self._seen = self._day = time.monotonic()  # of the last request, and when the day of the quota began
+        self._left = self._burst = max(1.0, rate or 1.0)  # requests possible at once
+        self._seen = self._day = time.monotonic()  # the last request, and the start of the day of the quota
         self._used = 0
 
     def count_request(self, now: float) -> None:
@@ -59,7 +56,7 @@ class AccessToken:
         self._left -= 1
 
     def count_characters(self, characters: int, now: float, path: str) -> None:
-        """Refuse above the quota: with 456 for DeepL's clients, with 403 for others, as their APIs do."""
+        """Refuse above the quota: with 456 in DeepL's API, with 403 in LibreTranslate's, as these do."""
         if now - self._day >= _DAY:
             self._used, self._day = 0, now
         if self.quota is not None and self._used + characters > self.quota:
@@ -69,8 +66,8 @@ class AccessToken:
 
 @dataclass(frozen=True)
 class Access:
-    """`host` is the address that the server binds to; `hosts` are further names that it answers to, and `origins` pages
-    of other servers that may call it. `shown` is the token that is part of the page's address."""
+    """Where the server listens and who may use it: `host` is the address to bind, `hosts` are further host names,
+    `origins` are other origins that may call it, and `shown` is the token in the address of the page."""
 
     host: str = "127.0.0.1"
     tokens: tuple[AccessToken, ...] = ()
@@ -79,7 +76,7 @@ class Access:
     shown: str | None = None
 
     def check(self, method: str, path: str, headers: "Headers") -> None:
-        """Refuse everything but our page, allowed origins, and clients that are not browsers."""
+        """Allow our own page, allowed origins, and clients that are not browsers; refuse the rest."""
         self.check_host(_single(headers, "host"))
         origin = _single(headers, "origin")
         if origin is not None:
@@ -87,14 +84,14 @@ class Access:
             if origin.lower() not in (f"http://{host}", f"https://{host}") and origin not in self.origins:
                 raise RefusedError(403, "This origin may not use this server.")
             return
-        # Some requests of a page carry no Origin; every current browser states the kind of site instead.
+        # Some requests of a page have no Origin; current browsers send Sec-Fetch-Site instead.
         site = headers.get("sec-fetch-site", "none")
         opening = method in ("GET", "HEAD") and path == "/" and headers.get("sec-fetch-mode") == "navigate"
         if site not in ("none", "same-origin") and not opening:
             raise RefusedError(403, "Another website may not use this server.")
 
     def admit(self, path: str, headers: "Headers", key: object) -> AccessToken | None:
-        """The token of a request, from the field api_key or an Authorization header; None if none is needed."""
+        """The token of a request, from an Authorization header or the field api_key; None if none is needed."""
         if not self.tokens or path in _OPEN or path.startswith(OPEN_FOLDER):
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -109,23 +106,23 @@ class Access:
         return found[0]
 
     def check_host(self, host: str | None) -> None:
-        """Refuse with 403 a request that is addressed to another name, with 400 one that does not say to which."""
-        # Not by Starlette's TrustedHostMiddleware: it takes the first of several Hosts, cannot allow addresses but not
-        # names, and answers with plain text or a redirect. Its CORSMiddleware is used below.
+        """Refuse an unknown Host with 403, a missing or malformed one with 400."""
+        # Not Starlette's TrustedHostMiddleware: it takes the first of several Hosts, cannot allow all addresses without
+        # allowing all names, and answers with plain text or a redirect.
         found = _HOST.fullmatch(host or "")
         if found is None:
             raise RefusedError(400, "The Host of the request is missing or malformed.")  # RFC 9112, section 3.2
         name = found[1].strip("[]").lower()
         if name in (*_LOCAL, self.host.lower(), *map(str.lower, self.hosts)):
             return
-        # A rebinding page needs a name; a bare address is what the user typed.
+        # DNS rebinding needs a name; a bare address was typed by the user.
         if not is_loopback(self.host) and _is_address(name):
             return
-        raise RefusedError(403, "This server does not answer to that Host; see the option --allow-host.")
+        raise RefusedError(403, "This Host is not allowed; start the server with --allow-host to allow it.")
 
 
 def secured(access: Access) -> Access:
-    """The same, with a random token where one is needed and there is none."""
+    """Add a random token if one is required and there is none."""
     if access.tokens or is_loopback(access.host):
         return access
     made = secrets.token_urlsafe(24)
@@ -133,7 +130,7 @@ def secured(access: Access) -> Access:
 
 
 def read_tokens(token: str | None = None, file: str | Path | None = None) -> tuple[AccessToken, ...]:
-    """The tokens that clients may send: an option, the environment, and a TOML file with one table for each.
+    """The valid tokens: from an option, the environment, and a TOML file with one table per token.
 
     [tokens.editor]
     token = "a long secret"
@@ -151,15 +148,15 @@ def read_tokens(token: str | None = None, file: str | Path | None = None) -> tup
             why = getattr(error, "strerror", None) or error
             raise ConfigError(
                 f"The tokens in {file} cannot be read ({why}); each is a table [tokens.NAME] with token, "
-                f"and rate and quota if you want them."
+                f"and optionally rate and quota."
             ) from None
         if not tables:
-            raise ConfigError(f"The file {file} holds no tokens; each is a table [tokens.NAME] with token.")
+            raise ConfigError(f"The file {file} has no tokens; each is a table [tokens.NAME] with token.")
     return tuple(found)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only.
+    """Whether an address is reachable from this machine only.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, True, False)

@@ -1,4 +1,4 @@
-"""The application: which path leads to which endpoint, and the files of the page."""
+"""The application: the routes of the endpoints, and the files of the page."""
 
 import gzip
 import hashlib
@@ -24,12 +24,12 @@ PACKAGE = Path(__file__).parents[1]
 FOLDERS = (PACKAGE / "serve" / "page", PACKAGE / "look" / "page")  # the shell of the page, and the views it shows
 Endpoint = Callable[[Call], Awaitable[Response]]
 ReadFields = Callable[[Request, Limits], Awaitable[Fields]]
-_SMALL = 2000  # bytes; what is shorter is sent as it is
+_NOT_FOUND = "Not found; GET /spec lists the endpoints."
+_SMALL = 2000  # bytes; a shorter file is not compressed
 
 
 class PageFile(NamedTuple):
-    """A file of the page as it is sent. All are held in memory: from disk, each would take the server a millisecond or
-    two and a second open file."""
+    """A file of the page, held in memory: reading it from disk would cost a millisecond or two and an open file."""
 
     plain: bytes
     packed: bytes | None
@@ -38,7 +38,7 @@ class PageFile(NamedTuple):
 
 
 def read_files(folders: Iterable[Path]) -> dict[str, PageFile]:
-    """The files of some folders by their names; of equal names the first one counts."""
+    """The files of the folders by name; the first folder wins."""
     mimetypes.add_type("text/javascript", ".js")  # some systems have an older type, which browsers refuse for modules
     found: dict[str, PageFile] = {}
     for path in [path for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]:
@@ -51,9 +51,9 @@ def read_files(folders: Iterable[Path]) -> dict[str, PageFile]:
 
 
 def answer_file(files: Mapping[str, PageFile], name: str, request: Request) -> Response:
-    """The answer to a request for a file; without its content if the client has that already."""
+    """The response to a request for a file: 304 without content if the client has it already."""
     if name not in files:
-        raise RefusedError(404, "There is nothing here.")
+        raise RefusedError(404, _NOT_FOUND)
     plain, packed, kind, headers = files[name]
     known = request.headers.get("if-none-match", "").split(",")
     if headers["ETag"] in [tag.strip().removeprefix("W/") for tag in known]:
@@ -112,21 +112,22 @@ ENDPOINTS: dict[str, tuple[tuple[str, ...], Endpoint]] = {
 QUEUED = dict.fromkeys(("/translate", "/translate_file", "/v2/translate"), "translate")
 QUEUED |= {f"/api/v1/{name}": "translate" for name in ("trace", "steps", "path", "worth", "beam", "alternatives")}
 QUEUED |= {"/api/v1/what-if": "translate", "/api/v1/caption": "caption"}
-# A picture is received only after its sender was admitted and there is room for it.
+# A picture is received only after the client was authenticated and there is room for it.
 READERS: dict[str, ReadFields] = {"/api/v1/caption": read_query, "/translate_file": read_form}
 
 
 def known_fields(limits: Limits) -> dict[str, tuple[str, ...]]:
-    """The fields of our own endpoints, from their description. Clients of other APIs send fields that we do not have,
-    which are ignored there."""
-    found = {}
-    for path, operations in describe(limits, [], {})["paths"].items():
+    """The fields of the /api/v1/ endpoints, from /spec. The other APIs have fields that we do not support; they are
+    ignored."""
+    known = {}
+    for path, operations in describe(limits, {}, {})["paths"].items():
         if path.startswith("/api/v1/"):
-            (one,) = operations.values()
-            body = one.get("requestBody", {}).get("content", {}).get("application/json", {"schema": {}})["schema"]
-            named = (given["name"] for given in one.get("parameters", ()))
-            found[path] = (*named, *body.get("properties", ()), "api_key", "apiKey")
-    return found
+            (operation,) = operations.values()
+            content = operation.get("requestBody", {}).get("content", {})
+            body = content.get("application/json", {"schema": {}})["schema"]
+            parameters = (parameter["name"] for parameter in operation.get("parameters", ()))
+            known[path] = (*parameters, *body.get("properties", ()), "api_key", "apiKey")
+    return known
 
 
 def build(state: ServerState) -> Guard:
@@ -141,7 +142,7 @@ def build(state: ServerState) -> Guard:
             request.scope["regard.token"] = state.access.admit(request.url.path, request.headers, key)
             if state.loading and request.url.path not in ("/health", "/metrics"):
                 raise RefusedError(
-                    503, "The models are being loaded; GET /health says when they can be used.", {"Retry-After": "2"}
+                    503, "The models are being loaded; GET /health reports when they are ready.", {"Retry-After": "2"}
                 )
             if request.url.path in known:
                 fields.check_names(known[request.url.path], request.url.path)
@@ -175,9 +176,8 @@ def build(state: ServerState) -> Guard:
 
 
 async def _explain(request: Request, error: Exception) -> Response:
-    """An error as JSON: a refusal of ours, or one of the framework, such as 404 and 405. Of a fault, which the guard
-    logs, the client learns nothing."""
+    """An error as JSON: our own refusal, or the framework's, such as 404 and 405. The details of a fault are logged by
+    the guard and not sent to the client."""
     if isinstance(error, HTTPException):
-        sentence = {404: "There is nothing here."}.get(error.status_code, error.detail)
-        error = RefusedError(error.status_code, sentence, error.headers)
+        error = RefusedError(error.status_code, _NOT_FOUND if error.status_code == 404 else error.detail, error.headers)
     return refusal_response(request.url.path, error if isinstance(error, RefusedError) else FAULT)

@@ -1,4 +1,4 @@
-"""The captioners of a server, inside their processes: describe a picture, and show the attention of each word."""
+"""A captioner inside its process: describe a picture, and show the attention of each word."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ class CaptionModel(ServedModel):
     def __init__(self, writer: CaptionWriter, name: str) -> None:
         super().__init__(writer, name)
         self.writer = writer
-        self.drawn: str = writer.experiment.data.corpus  # whose pictures are generated; empty for one of files
+        self.drawn: str = writer.experiment.data.corpus  # a generated corpus; empty for pictures from files
 
     def describe(self) -> dict[str, Any]:
         """The description of the model for clients."""
@@ -38,14 +38,14 @@ class CaptionModel(ServedModel):
         }
 
     def self_test(self, stop: Stop) -> str:
-        """The caption of a fixed picture, a ramp of colours: always the same while the model is well."""
+        """The caption of a fixed picture, a colour ramp; it must always be the same."""
         side = self.writer.model.side
         ramp = np.linspace(0, 255, side, dtype=np.uint8)
         red, green = np.broadcast_to(ramp, (side, side)), np.broadcast_to(ramp[:, None], (side, side))
         return self.writer.caption(np.ascontiguousarray(np.stack([red, green, red // 2], axis=-1))).text
 
     def read(self, data: bytes) -> bytes:
-        """The pixels of a picture as the model sees it; other files and too large pictures are refused."""
+        """The pixels of a picture at the size of the model; other files and too large pictures are refused."""
         try:
             picture_format(data, "The body")
         except DataError as error:
@@ -53,10 +53,7 @@ class CaptionModel(ServedModel):
         return self.writer.pixels(data).tobytes()
 
     def caption(self, data: bytes, beam: int | None, nbest: int, stop: Stop) -> dict[str, Any]:
-        """The caption of a picture, the runners-up, the attention of each word on the grid, and the trace.
-
-        A tree of plain values and arrays.
-        """
+        """The caption of a picture, its n-best list, the attention of each word over the grid, and the trace."""
         side = self.writer.model.side
         pixels = np.frombuffer(data, np.uint8).reshape(side, side, 3).copy()
         found = self.writer.caption(pixels, beam=beam, nbest=nbest, stop=stop)
@@ -67,10 +64,10 @@ class CaptionModel(ServedModel):
         return {**_summary(found, trace), "trace": page_tree(trace)}
 
     def example(self, number: int) -> tuple[str, bytes]:
-        """A new picture like those that the model was trained on: its caption, and the picture as PNG."""
+        """A new picture from the training distribution: its caption, and the picture as PNG."""
         data, grid = self.writer.experiment.data, self.writer.model.config.grid
         if not self.drawn:
-            raise RefusedError(404, f"The model {self.id} was trained on files; only generated corpora have examples.")
+            raise RefusedError(404, f"The model {self.id} has no examples: it was not trained on a generated corpus.")
         scene = shapes.scene(data.size + number, data.seed, grid)
         return scene.caption, encode_png(shapes.draw_scene(scene, grid))
 
@@ -96,6 +93,6 @@ def _summary(found: Caption, trace: Trace) -> dict[str, Any]:
 
 
 def _gate(trace: Trace, word: Label) -> dict[str, float]:
-    """The gate of a word, if the model has one: the mean over its pieces."""
+    """The gate of a word, the mean over its pieces, if the model has one."""
     gates = [trace.steps[t].norms["gate"] for t in word.tokens if "gate" in trace.steps[t].norms]
     return {"gate": round(sum(gates) / len(gates), 6)} if gates else {}

@@ -16,42 +16,42 @@ KINDS = {  # with the fields of each
 
 
 def parse(changes: Any, most: int) -> list[Change]:
-    """The changes of a request, each checked; a refusal names what is wrong."""
+    """The changes of a request, checked."""
     if changes is None:
         return []
     if not isinstance(changes, list) or not all(isinstance(change, dict) for change in changes):
         raise RefusedError(422, "changes must be a list of objects, each with a kind.")
     if len(changes) > most:
-        raise RefusedError(422, f"At most {most} changes may be made at once; got {len(changes)}.")
-    return [_one(change) for change in changes]
+        raise RefusedError(422, f"At most {most} changes are possible at once; got {len(changes)}.")
+    return [_parse_change(change) for change in changes]
 
 
-def _one(change: dict[str, Any]) -> Change:
+def _parse_change(change: dict[str, Any]) -> Change:
     kind = change.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise RefusedError(422, f"A change must be one of {', '.join(KINDS)}; got {str(kind)[:40]!r}.")
     for field in change:
-        check_name(field, ("kind", *KINDS[kind]), f"a change of {kind}")
+        check_name(field, ("kind", *KINDS[kind]), f"a {kind} change")
 
-    def whole(name: str, least: int = 0) -> int:
+    def integer(name: str, least: int = 0) -> int:
         value = change.get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 10_000:
-            raise RefusedError(422, f"A change of {kind} needs {name} as a whole number of at least {least}.")
+        if type(value) is not int or not least <= value <= 10_000:
+            raise RefusedError(422, f"A {kind} change needs {name}, an integer from {least} to 10000.")
         return value
 
-    head = whole("head") if change.get("head") is not None else None
+    head = integer("head") if change.get("head") is not None else None
     match kind:
         case "mask":
-            return Mask(whole("position"))
+            return Mask(integer("position"))
         case "set-row":
-            return SetRow(whole("t"), whole("position"), head=head)
+            return SetRow(integer("t"), integer("position"), head=head)
         case "shift-row":
-            return ShiftRow(whole("t"), whole("by", -10_000), head=head)
+            return ShiftRow(integer("t"), integer("by", -10_000), head=head)
         case "silence":
             if isinstance(name := change.get("name"), str):
                 return Silence(name, head)
-            raise RefusedError(422, "A change of silence needs the name of an attention module.")
+            raise RefusedError(422, "A silence change needs name, an attention module as in a trace.")
     value = change.get("value")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.001 <= value <= 1000:
-        raise RefusedError(422, "A change of temperature needs a value between 0.001 and 1000.")
+        raise RefusedError(422, "A temperature change needs value, a number from 0.001 to 1000.")
     return Temperature(float(value))

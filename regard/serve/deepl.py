@@ -1,4 +1,4 @@
-"""DeepL's API, version 2, for the same models. Codes are upper case there, and errors have a `message`."""
+"""DeepL's API, version 2. Its language codes are upper case, and its errors have a `message`."""
 
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ async def translate(call: Call) -> Response:
     if not texts or not all(isinstance(text, str) for text in texts):
         raise RefusedError(400, "Value for 'text' not supported: send one text or more.")
     if len(texts) > call.limits.segments:
-        raise RefusedError(413, f"At most {call.limits.segments} texts may be sent at once; got {len(texts)}.")
+        raise RefusedError(413, f"At most {call.limits.segments} texts are possible in a request; got {len(texts)}.")
     call.check_size(texts)
     tags = call.fields.text("tag_handling", "")
     if tags not in ("", "html", "xml"):
@@ -52,13 +52,13 @@ async def translate(call: Call) -> Response:
 
 
 def _unplaced(results: list[Written]) -> dict[str, list[str]]:
-    """Ours: the terms of the glossary that could not be placed; left out where there is none."""
+    """The glossary terms that could not be placed, if any: a field that DeepL does not have."""
     found = list(dict.fromkeys(term for one in results for term in one.unplaced))
     return {"unplaced_terms": found} if found else {}
 
 
 def _rules(call: Call) -> Rules:
-    """How XML is read: every element is part of its sentence, unless the request says otherwise."""
+    """The XML rules of a request; by default every element is inline."""
 
     def names(field: str) -> list[str]:
         return [name for one in call.fields.all(field) if isinstance(one, str) for name in one.split(",") if name]
@@ -77,5 +77,5 @@ async def list_languages(call: Call) -> Response:
 
 
 async def usage(call: Call) -> Response:
-    """GET /v2/usage: what this server has translated since it started."""
+    """GET /v2/usage: the characters translated since the server started."""
     return JSONResponse({"character_count": call.state.metrics.characters, "character_limit": _NO_LIMIT})

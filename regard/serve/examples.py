@@ -1,4 +1,4 @@
-"""Sentences that the page opens with, and how well a text fits a vocabulary."""
+"""Example sentences for the page, and how well a text fits a vocabulary."""
 
 import math
 import re
@@ -12,8 +12,8 @@ from regard.data.vocabulary import Vocabulary
 from regard.symbols import UNKNOWN
 
 EXAMPLES = 4
-COMMON = 2.0  # nats that a common word of a language is shorter
-# What the page opens with for a model of real text: crossing, negation, a question, and 40 words.
+COMMON = 2.0  # nats by which a common word of a language is shorter
+# For models of real text: crossing links, negation, a question, and 40 words.
 SENTENCES = {
     "en": [
         "She did not sign the agreement on the European Economic Area.",
@@ -29,7 +29,7 @@ SENTENCES = {
         "Le chat noir n'aime pas le chien blanc.",
     ],
 }
-# Sentences that grow from 10 words to 40, to compare models with and without attention.
+# Sentences of 10 to 40 words, to compare models with and without attention.
 LENGTHS = {
     "en": [
         "The committee could not agree on the amount of money.",
@@ -39,11 +39,11 @@ LENGTHS = {
         SENTENCES["en"][-1],
     ]
 }
-EXAMPLE_WORDS = 8  # the longest of them
+EXAMPLE_WORDS = 8  # in a generated example, at most
 
 
 def generate(data: DataConfig, count: int) -> list[Example]:
-    """New sentences, if a model was trained on a generated corpus."""
+    """New sentences of a generated corpus; none for other data."""
     if not data.corpus:
         return []
     longest = max(data.min_words, min(data.max_words, EXAMPLE_WORDS))
@@ -51,19 +51,19 @@ def generate(data: DataConfig, count: int) -> list[Example]:
 
 
 def opening(made: list[Example], language: str) -> dict[str, Any]:
-    """What the page opens with: generated sentences, or sentences of the language."""
+    """The example sentences of a model: generated ones, or those of its language."""
     if made:
         return {"examples": [one.source for one in made[:EXAMPLES]], "lengths": None}
     return {"examples": SENTENCES.get(language, []), "lengths": LENGTHS.get(language)}
 
 
 def fit(text: str, vocabulary: Vocabulary, language: str) -> tuple[float, float]:
-    """How well a text fits a vocabulary, and how long it is there.
+    """How well a text fits a vocabulary, from 0 to 1, and its code length in nats.
 
-    The fit is from 0 to 1: 1 if every word is one piece, 0 if all words are spelled letter by letter or unknown. It is
-    also 0 if the common words are plainly those of another language, whose words may be made of the same pieces. The
-    length is that of a code in which all pieces are equally likely, in nats, and common words of the language are
-    shorter: the language in which a text is shorter is the likelier one, also if both have one joint vocabulary.
+    The fit is 1 if every word is one piece, and 0 if all words are unknown or spelled letter by letter. It is also 0 if
+    the common words are clearly those of another language. The length is that of a code in which all pieces are equally
+    likely and common words of the language are shorter: the language with the shorter code is likelier, even if both
+    share a joint vocabulary.
     """
     words, letters = len(text.split()), len(re.sub(r"\s+", "", text))
     if not words:

@@ -1,4 +1,4 @@
-"""The fields of a request, whatever form a client sends: query string, urlencoded, multipart or JSON.
+"""The fields of a request: from the query string and a urlencoded, multipart or JSON body.
 
 Bodies of more than a few kilobytes are parsed in a thread, so that the event loop stays free.
 """
@@ -18,8 +18,8 @@ from regard.serve.limits import Limits, RefusedError
 _FORM = "multipart/form-data"
 _QUOTED = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
 _MOST_FIELDS = 1000
-_MOST_SKIPPED = 8  # times the limit: how much of a larger body is read, since clients do not read while they send
-SMALL = 4096  # bytes or characters that are parsed at once, without a thread
+_MOST_SKIPPED = 8  # times the limit: how much of a larger body is read; many clients do not read while they send
+SMALL = 4096  # bytes or characters that are parsed without a thread
 _SURROGATE = re.compile("[\ud800-\udfff]")
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class Fields:
         self._values.update({name: [value] for name, value in mapping.items()})
 
     def check_names(self, known: Iterable[str], where: str) -> None:
-        """Refuse a field that is not known: misspelled, it would have no effect."""
+        """Refuse an unknown field: a misspelled one would have no effect."""
         for name in self._values:
             check_name(name, known, where)
 
@@ -62,7 +62,7 @@ class Fields:
         return value
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
-        """A field that must be a whole number between `least` and `most`."""
+        """A field that must be an integer between `least` and `most`."""
         value = self.get(name)
         if value is None and name not in self._values:
             return default
@@ -82,7 +82,7 @@ class Fields:
 
 
 def check_name(name: str, known: Iterable[str], where: str) -> None:
-    """Refuse the name of a field that is not known."""
+    """Refuse the name of an unknown field."""
     if name not in known:
         raise RefusedError(422, unknown("field", name[:80], known, f" of {where}"))
 
@@ -111,7 +111,7 @@ async def read_fields(request: Request, limits: Limits) -> Fields:
 
 
 async def read_query(request: Request, limits: Limits) -> Fields:
-    """The fields of the address; the body is not read."""
+    """The fields of the query string; the body is not read."""
     return Fields(_pairs(request.scope["query_string"]))
 
 
@@ -129,13 +129,13 @@ async def read_upload(request: Request, limits: Limits) -> bytes:
         return body
     sent = await _form(request, body, 1, "One picture at a time: send one file as the field image.")
     if [name for name, _ in sent] != ["image"]:
-        raise RefusedError(400, "The form must hold the field image alone; options belong in the query of the address.")
+        raise RefusedError(400, "The form must hold only the field image; options belong in the query string.")
     image = sent[0][1]
     return image.data if isinstance(image, Upload) else image.encode("utf-8")
 
 
 async def aside(size: int, work: Callable[..., T], *args: Any) -> T:
-    """The result of `work(*args)`, done in a thread if the text that it works on is not small."""
+    """The result of `work(*args)`; it runs in a thread unless its input is small."""
     return work(*args) if size <= SMALL else await asyncio.to_thread(work, *args)
 
 
@@ -164,7 +164,7 @@ async def _read_body(request: Request, most: int, seconds: float) -> bytes:
 
 
 def _pairs(encoded: bytes) -> list[tuple[str, Any]]:
-    """The fields of a query string or urlencoded form; a percent sign without two digits behind it is itself."""
+    """The fields of a query string or urlencoded form; a percent sign without two hex digits stays as it is."""
     if encoded.count(b"&") >= _MOST_FIELDS:
         raise RefusedError(413, f"The request has more than {_MOST_FIELDS} fields.")
     parts = [part.partition(b"=") for part in encoded.replace(b"+", b" ").split(b"&") if part]
@@ -172,7 +172,7 @@ def _pairs(encoded: bytes) -> list[tuple[str, Any]]:
 
 
 def _unquote(encoded: bytes) -> str:
-    # urllib's unquote cuts at every percent sign: a megabyte of them takes a second.
+    # urllib's unquote splits at every percent sign: a megabyte of them takes a second.
     return _QUOTED.sub(lambda found: bytes.fromhex(found[0].replace(b"%", b"").decode()), encoded).decode(
         "utf-8", "replace"
     )
@@ -219,7 +219,7 @@ def _json(body: bytes, limits: Limits) -> dict[str, Any]:
 
 
 def _check_values(body: bytes, most: int) -> None:
-    """Refuse JSON of very many values before it is parsed: the parser runs in one piece, whatever thread it is in."""
+    """Refuse JSON with too many values before it is parsed: the parser holds the GIL until it is done."""
     bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     if bare.count(b'"') > 4 * most or b"".join(bare.split(b'"')[::2]).count(b",") > most:
         raise RefusedError(413, f"The JSON has more than {most} values.")

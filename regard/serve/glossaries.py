@@ -1,6 +1,6 @@
-"""DeepL's glossaries, version 2: terms that a client stores and names when it translates.
+"""DeepL's glossaries, version 2: terms that a client stores and selects when it translates.
 
-They are kept in memory, those of each token apart, and are gone when the server ends.
+They are kept in memory, separately for each client, until the server ends.
 """
 
 import csv
@@ -50,7 +50,7 @@ def read_terms(entries: str, kind: str) -> tuple[tuple[str, str], ...]:
         if len(pair) < 2 or not all(pair) or max(map(len, pair)) > LONGEST:
             raise RefusedError(400, f"Invalid glossary entries: entry {number} needs a source and a target term.")
         if pair[0] in terms:
-            raise RefusedError(400, f"Invalid glossary entries: the source term of entry {number} occurs twice.")
+            raise RefusedError(400, f"Invalid glossary entries: entry {number} repeats a source term.")
         terms[pair[0]] = pair[1]
         if len(terms) > MOST_TERMS:
             raise RefusedError(413, f"A glossary may have at most {MOST_TERMS} entries.")

@@ -1,4 +1,4 @@
-"""The outermost layer around the application: checks each request, counts it, and adds the headers of every answer."""
+"""The outermost layer around the application: checks and counts each request, and adds response headers."""
 
 import asyncio
 import logging
@@ -21,10 +21,10 @@ from regard.serve.state import ServerState
 
 log = logging.getLogger("regard.serve")
 
-# The plain head of a request. Every quantifier is possessive: the time is in proportion to the length.
+# The plain head of a request. Every quantifier is possessive, so matching takes linear time.
 _HEAD = re.compile(rb"POST (/[!->@-~]*+)(?:\?[!-~]*+)?+ HTTP/1\.1\r\n((?:[\w-]++:[\t -~]*+\r\n){1,100}+)\r\n")
-_LENGTH = re.compile(rb"[0-9]{1,15}")  # a longer one may be more than int() takes
-# Headers that need more than such a head: the answer depends on them, or the body does.
+_LENGTH = re.compile(rb"[0-9]{1,15}")  # a longer one may exceed the limit of int()
+# Headers on which the response or the body depends; such a request is left to the parser.
 _SPECIAL = frozenset((b"origin", b"sec-fetch-site", b"expect", b"transfer-encoding", b"upgrade"))
 SAFE = {
     b"content-security-policy": (
@@ -47,16 +47,16 @@ def refusal_response(path: str, refusal: RefusedError) -> JSONResponse:
 
 
 class Refusal(NamedTuple):
-    """The answer to a request of `size` bytes, and whether the connection stays open after it."""
+    """The response to a request of `size` bytes; `keep` says whether the client wants to keep the connection."""
 
     status: int
-    rest: bytes  # of the answer
+    rest: bytes  # of the response, after its status line
     counters: tuple[Counter, ...]
     size: int
     keep: bool
 
     def write(self, headers: Iterable[tuple[bytes, bytes]], keep: bool) -> bytes:
-        """The whole answer, which is counted."""
+        """The whole response; counts it."""
         for counter in self.counters:
             counter.inc()
         close = b"" if keep else b"connection: close\r\n"
@@ -68,12 +68,12 @@ def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def written(answer: JSONResponse) -> bytes:
-    """An answer as it is sent, after its status line."""
+    """A response in wire format, without its status line."""
     return header_lines(answer.raw_headers) + b"\r\n" + bytes(answer.body)
 
 
 class Guard:
-    """The outermost layer: checks each request, gives it its deadline, adds the headers of every answer, counts."""
+    """The outermost layer: checks each request, sets its deadline, adds response headers, counts."""
 
     def __init__(self, app: ASGIApp, state: ServerState, paths: Collection[str], queued: Mapping[str, str]) -> None:
         self.state, self.access, self.limits, self.metrics = state, state.access, state.limits, state.metrics
@@ -85,11 +85,11 @@ class Guard:
             expose_headers=("Authorization",),
             max_age=1728000,
         )
-        self.paths = paths  # the names that metrics may show; all others are "other"
+        self.paths = paths  # the paths that metrics show; all others are "other"
         self.queued = queued  # path -> the kind of model whose queue a POST to it needs
-        self.tasks: set[asyncio.Task[Any] | None] = set()  # of the requests that have no whole answer yet
+        self.tasks: set[asyncio.Task[Any] | None] = set()  # of unanswered requests
         self.stopping = self.ending = False
-        self.coming = 0  # requests that were let through and have not reached a queue yet
+        self.coming = 0  # requests that have passed the guard and have not reached a queue
         self._written: dict[tuple[str, int, str], tuple[bytes, tuple[Counter, ...]]] = {}  # refusals and their counters
 
     @property
@@ -97,7 +97,7 @@ class Guard:
         return len(self.tasks) + self.coming
 
     def end(self) -> None:
-        """Answer the requests that are still under way with 503: the time to finish them is over."""
+        """Answer the remaining requests with 503: the time to finish them is over."""
         self.ending = True
         for task in self.tasks:
             if task is not None:
@@ -145,10 +145,10 @@ class Guard:
             self.metrics.seconds.labels(name).observe(time.monotonic() - began)
 
     def refuse_head(self, data: bytes, client: str | None) -> Refusal | None:
-        """The answer to the request that begins with `data` if no model has room for it. None for all others.
+        """The refusal of the request that begins with `data`, if no model has room for it; otherwise None.
 
-        Under overload most requests end here, so it must cost little: no task, no routing, no parser. What is not the
-        plain head of a request is left to the parser.
+        Under overload most requests end here, so it must be cheap: no task, no routing, no parser. Anything but a plain
+        head is left to the parser.
         """
         head = _HEAD.match(data)
         if head is None or head.end() > self.limits.header_bytes or self.stopping:
@@ -158,14 +158,14 @@ class Guard:
         if not len(headers) == len(lines) <= self.limits.headers or not _SPECIAL.isdisjoint(headers):
             return None
         path = head[1].decode()
-        # Behind a proxy the address is that of the proxy, and where there are tokens the body may hold one.
+        # Behind a proxy the address is the proxy's, and a token may be in the body.
         known = None if b"x-forwarded-for" in headers or self.access.tokens else client
         kind = self.queued.get(path)
         refusal = self.state.refusal(kind, known, self.coming) if kind is not None else None
         length, connection = headers.get(b"content-length", b"0"), headers.get(b"connection", b"keep-alive").lower()
         if refusal is None or not _LENGTH.fullmatch(length) or connection not in (b"close", b"keep-alive"):
             return None
-        with suppress(RefusedError):  # for another reason, which the guard finds again
+        with suppress(RefusedError):  # a wrong host: `_check` refuses it again
             self.access.check_host(headers.get(b"host", b"").decode())
             key = (path, refusal.status, refusal.sentence)
             if key not in self._written:

@@ -1,8 +1,9 @@
-"""Inside a model: one decoding step in full, its path through the layers of a Transformer, and the worth of heads.
+"""Inside a model: every number of one decoding step, its path through the layers of a Transformer, and the worth of
+heads.
 
-A step has every number of it, so that a reader (or the page) can compute it again:
+A reader, or the page, can recompute a step:
 
-scores   from `left` and `right`, the query's and the memory's part of the model's formula
+scores   from `left` and `right`, the terms of query and memory in the score formula
 weights  from the scores, by the normaliser
 context  from weights and values
 output   from the logits
@@ -25,7 +26,7 @@ from regard.look.change import all_heads
 from regard.look.record import arguments, attentions
 from regard.models.contract import attentions_to_source
 
-BEST = 10  # words of the output that are listed
+BEST = 10  # words of the output to list
 
 
 class AttentionCall(NamedTuple):
@@ -35,12 +36,12 @@ class AttentionCall(NamedTuple):
     memory: Memory
     centre: Tensor | None  # [1, T]
     look: Look
-    extra: Tensor | None = None  # what the score reads besides query and keys
+    extra: Tensor | None = None  # input of the score besides query and keys
 
 
 @torch.inference_mode()
 def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tuple[str, list[AttentionCall], Tensor]:
-    """Run a forward pass and keep the calls of one attention module; by default the last but one over the source."""
+    """Run a forward pass and keep the calls of one attention module; by default the second-to-last over the source."""
     modules = attentions(model)
     cross = attentions_to_source(model)
     chosen = name or cross[max(0, len(cross) - 2)]
@@ -56,7 +57,7 @@ def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tupl
 
 @torch.inference_mode()
 def explain(module: Attention, calls: list[AttentionCall], t: int, head: int) -> dict[str, Any]:
-    """Row t of the calls as plain numbers: query, the two sides of the score, scores, weights, values, context."""
+    """Row t of the calls as numbers: query, the terms of the score, scores, weights, values, context."""
     call, row = _find(calls, t)
     heads = call.query.shape[1] if call.query.dim() == 4 else 1
     if not 0 <= head < heads:
@@ -87,7 +88,7 @@ def explain(module: Attention, calls: list[AttentionCall], t: int, head: int) ->
 
 
 def output(logits: Tensor, chosen: int, word: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
-    """The best words for logits [V] and the chosen one, with the logarithm of the sum that turns them into shares."""
+    """The best words for logits [V] and the chosen one, with the log-sum-exp of all logits."""
     wide = logits.double()
     values, ids = wide.topk(min(BEST, len(wide)))
     listed = [(int(index), float(value)) for index, value in zip(ids, values, strict=True)]
@@ -101,7 +102,7 @@ def output(logits: Tensor, chosen: int, word: Callable[[int], dict[str, Any]]) -
 
 
 def _find(calls: list[AttentionCall], t: int) -> tuple[AttentionCall, int]:
-    """The call that made row t, and the row's place in it."""
+    """The call that computed row t, and the index of the row in it."""
     first = 0
     for call in calls:
         rows = call.look.context.shape[-2]
@@ -119,7 +120,7 @@ def _head(tensor: Tensor, head: int) -> Tensor:
 
 
 def _sides(score: Any, query: Tensor, keys: Tensor) -> dict[str, Any]:
-    """The formula of a score as the page computes it, with the query's part, `left`, and the memory's, `right`."""
+    """The formula of a score as the page computes it, with the terms of the query, `left`, and the memory, `right`."""
     scale = {formulas.dot: 1.0, formulas.scaled_dot: keys.shape[-1] ** -0.5}.get(score)
     if scale is not None or isinstance(score, formulas.General):
         found: dict[str, Any] = {"kind": "dot", "left": query, "right": keys, "scale": scale or 1.0}
@@ -139,8 +140,8 @@ def numbers(tensor: Tensor) -> Any:
     return np.ascontiguousarray(tensor.detach().cpu().float().numpy())
 
 
-LIKELIEST = 3  # words that a layer would write
-TOGETHER = 16  # heads that are left out in one forward pass, where there is room
+LIKELIEST = 3  # words that a layer would predict
+TOGETHER = 16  # heads to leave out in one forward pass, if there is room
 Forward = Callable[..., Tensor]  # (rows = 1) -> logits [rows, T, V] of the same translation
 
 
@@ -148,12 +149,11 @@ Forward = Callable[..., Tensor]  # (rows = 1) -> logits [rows, T, V] of the same
 def follow_path(
     model: nn.Module, run: Forward, t: int, name: Callable[[int], dict[str, Any]] | None
 ) -> list[dict[str, Any]]:
-    """For each decoder layer at step t: the residual stream before it, the context of each head, what its parts add to
-    the stream, and the stream behind it. Without `name`, the same of the encoder's layers at source position t.
+    """For each decoder layer at step t: the residual stream before and after it, the context of each head, and the
+    contribution of each sublayer. Without `name`, the same for the encoder layers at source position t.
 
-    "adds" is false where every sum is normalised, so that the parts alone do not add up to the stream.
-    "lens" is what the model would write if this layer were the last one, each word as `name` describes it:
-    softmax(W norm(x)) (nostalgebraist 2020).
+    "adds" is false in a post-norm layer, where the contributions do not sum to the stream. "lens" is the prediction if
+    this layer were the last one, softmax(W norm(x)) (nostalgebraist 2020), each word described by `name`.
     """
     every = [one for one in model.modules() if isinstance(one, TransformerLayer)]
     layers = [one for one in every if (one.cross_attention is None) == (name is None)]
@@ -162,7 +162,7 @@ def follow_path(
     seen: list[dict[str, Tensor]] = [{} for _ in layers]
 
     def keep(place: int, part: str, take: Callable[[Any], Tensor]) -> Callable[..., None]:
-        """A hook that keeps what `take` takes of a module's output; before the call, of its first input."""
+        """A hook that keeps `take` of a module's output; as a pre-hook, of its first input."""
 
         def hook(module: nn.Module, args: Any, *output: Any) -> None:
             seen[place][part] = take(output[0] if output else args[0])
@@ -207,10 +207,9 @@ def _likeliest(model: nn.Module, stream: Tensor, name: Callable[[int], dict[str,
 def weigh_heads(
     model: nn.Module, run: Forward, written: Sequence[int], together: int = TOGETHER
 ) -> list[dict[str, Any]]:
-    """How much less likely the translation is without each head, the most important first: the drop of its
-    log-probability, as `regard heads` measures heads by the drop of a score.
+    """The drop of the translation's log-probability without each head, the most important head first.
 
-    Every row of a batch leaves out another head, so that all heads cost a few forward passes of `together` rows.
+    Every row of a batch leaves out another head, so that all heads take a few forward passes of `together` rows.
     """
     places = [(name, head) for name in attentions(model) for head in all_heads(model, name)]
     whole = _logprobs(run(), written)[0]
@@ -230,7 +229,7 @@ def weigh_heads(
 
 
 def _leave_out(out: list[tuple[int, int | None]]) -> Callable[..., Look]:
-    """A hook that gives head `head` of row `row` of a batch nothing to see."""
+    """A hook that zeroes the weights and the context of each (row, head)."""
 
     def hook(module: nn.Module, args: Any, look: Look) -> Look:
         assert look.weights is not None

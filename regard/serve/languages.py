@@ -1,4 +1,4 @@
-"""Language codes: their English names, and the spellings that clients use for them."""
+"""Language codes: their English names and their spellings."""
 
 from functools import cache
 
@@ -7,7 +7,7 @@ from langcodes.tag_parser import LanguageTagError
 
 from regard.errors import ConfigError, brief
 
-UNDETERMINED = "und"  # the code where the run names no language
+UNDETERMINED = "und"  # the code if the run names no language
 # The spellings of LibreTranslate: pb is Brazilian Portuguese, zh and zt are the two scripts of Chinese.
 _ALIASES = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant", "": UNDETERMINED}
 _NAMES = {"zh-Hans": "Chinese", "zh-Hant": "Chinese (traditional)", UNDETERMINED: "Undetermined"}
@@ -15,7 +15,7 @@ _NAMES = {"zh-Hans": "Chinese", "zh-Hant": "Chinese (traditional)", UNDETERMINED
 
 @cache
 def canonical(code: str) -> str:
-    """The code in its standard spelling: case, `_` for `-`, and old codes do not matter.
+    """The standard spelling of a code, whatever its case, `_` for `-`, or an old code.
 
     >>> canonical("ZH_hans"), canonical("pb"), canonical("EN-gb"), canonical("iw")
     ('zh-Hans', 'pt-BR', 'en-GB', 'he')
@@ -31,7 +31,7 @@ def canonical(code: str) -> str:
 
 
 def among(code: str, known: list[str]) -> str | None:
-    """The known code that `code` means, without its region or script if only that is known; else None.
+    """The known code that matches `code`, if necessary without its region or script; otherwise None.
 
     >>> among("EN-GB", ["de", "en"])
     'en'
@@ -53,12 +53,12 @@ def without_region(code: str) -> str:
 
 
 def check_code(setting: str, code: str) -> None:
-    """Refuse a code that no language has; a country's is the most common mistake.
+    """Refuse a code that no language has, such as a country code.
 
     >>> check_code("to", "jp")
     Traceback (most recent call last):
     ...
-    regard.errors.ConfigError: to must be the code of a language; got 'jp'. Did you mean 'ja' (Japanese)?
+    regard.errors.ConfigError: to must be a language code such as en or pt-BR; got 'jp'. Did you mean 'ja' (Japanese)?
     """
     if name(canonical(code)) != canonical(code):
         return
@@ -67,7 +67,7 @@ def check_code(setting: str, code: str) -> None:
     except LanguageTagError:
         near = None
     hint = f" Did you mean '{near}' ({name(near)})?" if near and near not in ("en", UNDETERMINED) else ""
-    raise ConfigError(f"{setting} must be the code of a language; got {brief(code)!r}.{hint}")
+    raise ConfigError(f"{setting} must be a language code such as en or pt-BR; got {brief(code)!r}.{hint}")
 
 
 @cache

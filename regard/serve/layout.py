@@ -1,4 +1,4 @@
-"""Texts in and out: a text is translated sentence by sentence, and in HTML or XML without its tags."""
+"""Texts into sentences and back; in HTML and XML, tags are taken out and placed again."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,10 +9,10 @@ from regard.serve.queue import Written
 
 
 class Layout:
-    """The parts of a text: `sentences` are to be translated, `write` puts their translations in their places.
+    """The parts of a text: `sentences` to translate, and `write` to put their translations in place.
 
-    A sentence of more than `line` characters becomes several, so that every text can be translated; more than `most`
-    sentences are refused. Tags are placed by attention; comments, scripts and code stay exactly as they are.
+    A sentence of more than `line` characters is split; more than `most` sentences are refused. Tags are placed by
+    attention; comments, scripts and code are copied unchanged.
     """
 
     def __init__(self, parts: Iterable[Part], line: int = 500, most: int = 1 << 20) -> None:
@@ -32,11 +32,11 @@ class Layout:
         return "".join(part if isinstance(part, str) else part.wrap(next(each)) for part in self._parts)
 
     def links(self, results: Sequence[Written]) -> list[Link]:
-        """Which words of a plain text and of what is written belong together by attention."""
+        """The word links between a plain text and its translation, from attention."""
         joined = self._found.join(Sentence(one.text, one.links) for one in results)
         return [link for one in joined for link in one.links if link.weight]
 
 
 def read_plain(text: str) -> list[Part]:
-    """A text without tags: one segment, so that spans in it are those of the text."""
+    """A text without tags, as one segment: its spans are those of the text."""
     return [Segment(text, (), text, text)]

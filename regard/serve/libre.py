@@ -1,6 +1,6 @@
-"""LibreTranslate's endpoints, for texts and files: the contract of many editors, content systems and client libraries.
+"""LibreTranslate's API for texts and files, which many editors, content systems and client libraries use.
 
-A translated file waits in memory, under a name that cannot be guessed, until it is read or makes room for others.
+A translated file stays in memory under an unguessable name for a while; the oldest file makes room for new ones.
 """
 
 import asyncio
@@ -73,13 +73,12 @@ def _texts(q: Any, call: Call) -> list[str]:
 
 
 class Choice(NamedTuple):
-    """The model for a text, none for one that is in the target language already; the languages that it is translated
-    from and into, and how sure the first is, in per cent."""
+    """The model and the languages of a text; no model for a text that is already in the target language."""
 
     worker: Worker | None
     source: str
     target: str
-    sure: float = 100.0  # of a language that the request names
+    sure: float = 100.0  # confidence in the detected source language, in percent
 
 
 async def choose(call: Call, texts: list[str], source: str, target: str) -> list[Choice]:
@@ -111,7 +110,7 @@ def _no_pair(source: str, target: str) -> RefusedError:
 
 
 async def lay_out(call: Call, texts: list[str], read: Callable[[str], Iterable[Part]]) -> list[Layout]:
-    """The layout of each text, whose parts `read` finds; together they may have a limited number of sentences."""
+    """The layout of each text, split by `read`; the number of sentences of all texts is limited."""
 
     def split() -> list[Layout]:
         layouts: list[Layout] = []
@@ -132,9 +131,9 @@ async def translate_all(
     terms: tuple[tuple[str, str], ...] = (),
     aligned: bool = False,
 ) -> list[tuple[Layout, list[Written]]]:
-    """The translations of every layout's sentences, linked where they are to be `aligned` or have tags to place.
+    """Translate the sentences of every layout, with word links if they are `aligned` or have tags to place.
 
-    Those of one model are handed over together.
+    All sentences of a model are sent together.
     """
     results: list[list[Written]] = [[] for _ in layouts]
     for worker in dict.fromkeys(workers):
@@ -148,9 +147,9 @@ async def translate_all(
 
 
 def other(layout: Layout, results: list[Written]) -> list[str]:
-    """The alternatives of a text: the second best of each of its sentences together, the third best, and so on.
+    """The alternatives of a text: the second-best translation of every sentence, then the third-best, and so on.
 
-    There are none where tags would have to be placed again.
+    A text with tags has none.
     """
     deepest = 0 if layout.tagged else max((len(one.others) for one in results), default=0)
 
@@ -161,7 +160,7 @@ def other(layout: Layout, results: list[Written]) -> list[str]:
 
 
 def notes_of(layout: Layout, results: list[Written]) -> list[dict[str, Any]]:
-    """What is not right with the sentences of a text: each with its place in the source, flags, and unseen words."""
+    """The sentences of a text with problems: span in the source, flags, and words never seen in training."""
     return [
         {"source": span, "flags": one.flags, "unknown": one.unknown}
         for span, one in zip(layout.spans, results, strict=True)
@@ -170,7 +169,7 @@ def notes_of(layout: Layout, results: list[Written]) -> list[dict[str, Any]]:
 
 
 async def translate_file(call: Call) -> Response:
-    """POST /translate_file: a form with the file and the languages; the answer names the address of the result."""
+    """POST /translate_file: a form with the file and the languages; returns the address of the result."""
     upload = call.fields.get("file")
     if not isinstance(upload, Upload):
         raise RefusedError(400, "Invalid request: missing file parameter")
@@ -194,7 +193,7 @@ async def translate_file(call: Call) -> Response:
 
 
 def _refusing(status: int, work: Callable[..., Any], *args: Any) -> Any:
-    """The result of `work`; its sentence where it refuses the file."""
+    """The result of `work`; its DataError becomes a refusal."""
     try:
         return work(*args)
     except DataError as error:
@@ -205,16 +204,16 @@ async def download_file(call: Call) -> Response:
     """GET /download_file/NAME: a translated file."""
     found = call.state.files.get(call.request.path_params["name"])
     if found is None:
-        raise RefusedError(404, "There is no such file here, or it was removed; translate it again.")
+        raise RefusedError(404, "This file does not exist or has expired; translate it again.")
     name = re.sub(r"[^A-Za-z0-9._-]", "_", found.name)
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(found.data, media_type="application/octet-stream", headers=headers)
 
 
 async def stream(call: Call, worker: Worker | None, layout: Layout) -> StreamingResponse:
-    """The answer to a text with "stream": true, server-sent events: each a sentence and what there is of it so far.
+    """The response to "stream": true: server-sent events, each with a sentence and its translation so far.
 
-    It is refused before the first event if it cannot be accepted.
+    A request that cannot be accepted is refused before the first event.
     """
     if worker is None:
         as_it_is = layout.write(await call.translate(None, layout.sentences, Options()))
@@ -238,7 +237,7 @@ async def _events(ticket: Ticket, layout: Layout, parts: "asyncio.Queue[Any]") -
     def event(place: int, text: str, **more: Any) -> str:
         return _event({"sentence": place, "source": layout.spans[place], "translatedText": text, **more})
 
-    written: dict[int, Written] = {}  # a process that is replaced begins again
+    written: dict[int, Written] = {}  # by number: a replaced process starts over
     try:
         while (part := await parts.get()) is not None:
             place, found = part
@@ -263,7 +262,7 @@ def _event(tree: dict[str, Any]) -> str:
 
 
 async def detect(call: Call) -> Response:
-    """POST /detect: the loaded source languages that fit a text, the best first."""
+    """POST /detect: the loaded source languages that fit a text, best first."""
     text = call.fields.text("q")
     call.check_size([text])
     (found,) = await call.detect([text])
@@ -282,7 +281,7 @@ async def list_languages(call: Call) -> Response:
 
 
 async def settings(call: Call) -> Response:
-    """GET /frontend/settings: what a form for this server needs to know."""
+    """GET /frontend/settings: settings for a web form."""
     first = next(iter(call.state.of_kind("translate").values()), None)
     return JSONResponse(
         {
@@ -299,7 +298,7 @@ async def settings(call: Call) -> Response:
 
 
 async def suggest(call: Call) -> Response:
-    """POST /suggest: a better translation `s` of `q`, kept in the file that the operator named, if there is one."""
+    """POST /suggest: append a better translation `s` of `q` to the operator's file, if there is one."""
     if call.state.suggestions is None:
         raise RefusedError(403, "Suggestions are disabled on this server.")
     kept = {name: call.fields.text(name) for name in ("q", "s", "source", "target")}
@@ -311,7 +310,7 @@ async def suggest(call: Call) -> Response:
 
 
 async def health(call: Call) -> Response:
-    """GET /health: "ok" if every model has translated its sample and none is stuck; else 503 and the reason."""
+    """GET /health: "ok" if every model has passed its self-test and none is stuck; otherwise 503 and the reason."""
     if call.state.trouble:
         return JSONResponse({"status": "unavailable", "error": call.state.trouble}, 503)
     return JSONResponse({"status": "ok"})

@@ -9,7 +9,7 @@ from regard.errors import ConfigError, check_known
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a server. Each is checked before the work that it bounds; docs/serving.md explains them."""
+    """The limits of a server, each checked before the work that it bounds; see docs/serving.md."""
 
     # a request
     body: int = 1 << 20  # bytes
@@ -23,35 +23,35 @@ class Limits:
     segments: int = 128  # texts
     sentences: int = 1024  # lines and parts of lines over all texts
     characters: int = 1 << 16  # of one text
-    line: int = 500  # characters; a longer line is translated in parts
+    line: int = 500  # characters; a longer line is split
     tokens: int = 1000  # on each side of a trace
     numbers: int = 1 << 22  # attention weights and scores in one answer
     tree: int = 4096  # source tokens times beam of a search tree
     alternatives: int = 10
     beam: int = 20
-    changes: int = 32  # of one what-if
+    changes: int = 32  # in one what-if
     # time, in seconds
     seconds: float = 60.0  # from arrival to answer
     sending: float = 10.0  # to receive a request
     sending_picture: float = 30.0
-    reading: float = 15.0  # without progress while an answer is sent
-    reading_all: float = 120.0  # to send a whole answer
+    reading: float = 15.0  # without progress while a response is sent
+    reading_all: float = 120.0  # to send a whole response
     drain: float = 25.0  # to finish accepted requests after SIGTERM
-    stuck: float = 8.0  # without a decoding step before a model counts as stuck; twice that ends its process
+    stuck: float = 8.0  # without a decoding step until a model counts as stuck; after twice that it is killed
     # the server
     connections: int = 512
-    queue: int = 48  # accepted requests for each model that have no answer yet: a full batch and half of the next
-    cost: int = 1 << 21  # characters times beam of one request, and of all that wait for a model
+    queue: int = 48  # unanswered requests of a model: one and a half batches
+    cost: int = 1 << 21  # characters times beam of one request, and of a model's queue
     pictures: int = 16  # received or decoded at the same time
-    held: int = 256 << 20  # bytes of answers that clients have not read yet
+    held: int = 256 << 20  # bytes of responses that clients have not read yet
 
     def changed(self, settings: Sequence[str]) -> "Limits":
-        """These limits with some changed, each given as "name=value"."""
+        """These limits with `settings` such as "beam=5" applied."""
         for setting in settings:
-            name, given, _ = setting.partition("=")
-            if not given:
-                raise ConfigError(f"A limit is written NAME=NUMBER; got {setting!r}.")
-            check_known("limit", name, [one.name for one in fields(self)])
+            name, value, _ = setting.partition("=")
+            if not value:
+                raise ConfigError(f"A limit must be NAME=NUMBER; got {setting!r}.")
+            check_known("limit", name, [field.name for field in fields(self)])
         tables = override({"limit": {}}, *(f"limit.{setting}" for setting in settings))
         changed = read(Limits, tables["limit"], "limit", over=self)
         check_range("limit", changed, "(0, 1e12)", *tables["limit"])
@@ -59,10 +59,10 @@ class Limits:
 
 
 class RefusedError(Exception):
-    """A request that is refused on purpose: a status and one sentence for the client, never logged as a fault."""
+    """A request that is refused on purpose: a status and a sentence for the client. Not logged."""
 
     def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(status, sentence, headers)  # all of them, so that it can be pickled
+        super().__init__(status, sentence, headers)  # all arguments, so that it can be pickled
         self.status = status
         self.sentence = sentence
         self.headers = dict(headers or {})
@@ -72,12 +72,12 @@ class RefusedError(Exception):
 
 
 def busy(what: str) -> RefusedError:
-    """The refusal of more than the server can take at once."""
+    """A refusal because of overload."""
     return RefusedError(429, f"Slowdown: too many {what}, try again in a second", {"Retry-After": "1"})
 
 
 class StoppedError(Exception):
-    """Work that ended early because its time is up or its client has gone away."""
+    """Work that ended early: its time is up, or its client disconnected."""
 
 
 FAULT = RefusedError(500, "Something went wrong in the server; its log has the details.")

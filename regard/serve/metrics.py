@@ -1,4 +1,4 @@
-"""What the server counts about itself, for Prometheus."""
+"""The metrics of the server, for Prometheus."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
@@ -8,14 +8,14 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 
 
 class Metrics:
-    """The counters of one server. They can be used from several threads."""
+    """The metrics of one server. Thread-safe."""
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self.requests = Counter("regard_requests", "answers", ["path", "status"], registry=registry)
+        self.requests = Counter("regard_requests", "responses", ["path", "status"], registry=registry)
         self.seconds = Histogram(
-            "regard_request_seconds", "arrival to answer", ["path"], "", "", "", registry, buckets=_SECONDS
+            "regard_request_seconds", "arrival to response", ["path"], "", "", "", registry, buckets=_SECONDS
         )
         self.refused = Counter("regard_refused", "requests refused before any work", ["reason"], registry=registry)
         self.sentences = Histogram(
@@ -24,13 +24,13 @@ class Metrics:
         self.tokens = Counter("regard_source_tokens", "source tokens translated", ["model"], registry=registry)
         self.busy = Counter("regard_busy_seconds", "seconds of work", ["model"], registry=registry)
         self.restarts = Counter("regard_model_restarts", "processes replaced", ["model"], registry=registry)
-        self.waiting = Gauge("regard_waiting_requests", "requests without an answer", ["model"], registry=registry)
-        self.up = Gauge("regard_model_up", "whether a model is well", ["model"], registry=registry)
-        self.held = Gauge("regard_held_bytes", "answers that clients have not read yet", registry=registry)
+        self.waiting = Gauge("regard_waiting_requests", "unanswered requests", ["model"], registry=registry)
+        self.up = Gauge("regard_model_up", "whether a model is ready", ["model"], registry=registry)
+        self.held = Gauge("regard_held_bytes", "responses that clients have not read yet", registry=registry)
         self.characters = 0  # translated since the start, for DeepL's /v2/usage
 
     def no_room(self, refusal: RefusedError) -> list[Counter]:
-        """What counts a request for which there is no room, besides its answer."""
+        """The counters of a request that is refused for lack of room, besides that of its response."""
         return [self.refused.labels("queue")] if refusal.status == 429 else []
 
     def write(self) -> bytes:

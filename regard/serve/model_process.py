@@ -1,8 +1,8 @@
 """The process of one model: it loads the run, works on one job at a time, and ends when the server does.
 
-A job comes as a message and its result goes back as one. Jobs call `stop` before every decoding step or attention call;
-in that moment the process notices that a job was cancelled, and translates a short batch that the server sent. What
-needs no model (decoding pictures, comparing vocabularies, writing and compressing answers) runs in a second thread.
+Jobs and results are messages. A job calls `stop` before every decoding step or attention call; there the process
+notices that the job was cancelled, or translates a short batch in between. Work without the model (decoding pictures,
+comparing vocabularies, serialising and compressing answers) runs in a second thread.
 """
 
 import gzip
@@ -26,15 +26,15 @@ from regard.serve.limits import FAULT, Limits, RefusedError, StoppedError
 from regard.serve.queue import MethodCall
 
 log = logging.getLogger("regard.serve")
-GZIP = 1  # the level of compression of an answer: the quickest
+GZIP = 1  # the compression level of answers: the fastest
 SWITCH = 0.001  # seconds after which a busy thread lets another one run
-NICE = 5  # how far models stand back from the server: what it does is short, and every client waits for it
-_AGAIN = 60.0  # seconds in which the log says a thing once
-_UNWRITTEN = 2  # results that may wait to be written
+NICE = 5  # models run at a lower priority than the server, whose tasks are short and block every client
+_AGAIN = 60.0  # seconds in which a log message appears once
+_UNWRITTEN = 2  # results that may wait to be serialised
 
 
 def serve_model(connection: Connection, beat: Any, run: str, limits: Limits, engine: str, threads: int) -> None:
-    """The main function of the process. The first message describes the model, or is the error of loading it."""
+    """The main function of the process. The first message is the description of the model, or its loading error."""
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_IGN)  # the server decides when its models end
     os.nice(NICE)
@@ -51,8 +51,8 @@ def serve_model(connection: Connection, beat: Any, run: str, limits: Limits, eng
 
 
 def load_model(run: str, limits: Limits, engine: str = "regard", threads: int = 1) -> Any:
-    """Load a run, a translator or a captioner, to compute with at most this many threads."""
-    # Imported in this process alone: the server itself does without torch, starts quickly and stays small.
+    """Load a translator or a captioner that uses at most this many threads."""
+    # Imported in this process only: the server itself does not need torch, so it starts quickly and stays small.
     import torch
 
     import regard
@@ -70,12 +70,12 @@ def load_model(run: str, limits: Limits, engine: str = "regard", threads: int = 
     if isinstance(loaded, CaptionWriter):
         return CaptionModel(loaded, name)
     raise RunError(
-        f"{run} is a run for the task {loaded.experiment.task!r}; only translators and captioners can be served."
+        f"{run} is a run of the task {loaded.experiment.task!r}; only translators and captioners can be served."
     )
 
 
 class OncePerMinute(logging.Filter):
-    """Lets a message through once a minute, with the number of times that it was left out."""
+    """Logs each message once a minute, with the number of repetitions that were dropped."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class ModelProcess:
             self._unwritten.release()
 
     def _try(self, number: int, method: str, *args: Any) -> Any:
-        """The result of a method of the model, or None after its error was sent."""
+        """The result of a method of the model, or None after sending its error."""
         try:
             return getattr(self.model, method)(*args)
         except (RefusedError, StoppedError) as error:

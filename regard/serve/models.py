@@ -1,4 +1,4 @@
-"""The translators of a server, inside their processes: translate, look inside, compare languages."""
+"""A translator inside its process: translate, look inside, detect the language."""
 
 import copy
 import dataclasses
@@ -39,9 +39,9 @@ from regard.serve.queue import Options, TraceRequest, Written
 from regard.symbols import END, UNKNOWN
 
 ALIGNED = 30  # sentences on which the heads are measured
-_RECORDED = 8  # times the numbers of an answer that may be recorded to select from
-_UNKNOWN_WORDS = 20  # never-seen words of a sentence that are reported
-_COMPARED = 2000  # characters of a text that are compared with a vocabulary
+_RECORDED = 8  # times the numbers of an answer that may be recorded
+_UNKNOWN_WORDS = 20  # unknown words to report per sentence
+_COMPARED = 2000  # characters of a text used to detect its language
 
 
 Stop = Callable[[], bool]
@@ -49,7 +49,7 @@ Stop = Callable[[], bool]
 
 @contextmanager
 def interruptible(model: nn.Module, stop: Stop) -> Iterator[None]:
-    """Let `stop` end the block early: it is called before every attention call."""
+    """Call `stop` before every attention call; if it returns True, end the block with StoppedError."""
 
     def check(*_: Any) -> None:
         if stop():
@@ -69,7 +69,7 @@ class ServedModel:
 
     def __init__(self, trained: Trained, name: str) -> None:
         self.trained, self.id = trained, name
-        self.beam = trained.experiment.decode.beam  # of requests that name none
+        self.beam = trained.experiment.decode.beam  # the default of requests
 
     def describe(self) -> dict[str, Any]:
         """The description of the model for clients."""
@@ -79,7 +79,7 @@ class ServedModel:
 
     @staticmethod
     def write(tree: dict[str, Any]) -> bytes:
-        """The bytes of an answer that holds arrays, written as a trace is."""
+        """An answer with arrays as JSON, in the format of a trace."""
         return write(tree).encode("utf-8")
 
 
@@ -92,9 +92,9 @@ class TranslationModel(ServedModel):
         self, translator: Translator, name: str, limits: Limits, card: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(translator, name)
-        self.card = card or {}  # of a model that ships
+        self.card = card or {}  # of a shipped model
         self.translator = translator
-        # Looking inside puts hooks on a model. Translations that come in between use a twin with the same parameters.
+        # Looking inside registers hooks. Translations that interrupt it use a twin with the same parameters.
         shared: dict[int, Any] = {id(one): one for one in (*translator.model.parameters(), *translator.model.buffers())}
         self._twin = copy.copy(translator)
         self._twin.model = copy.deepcopy(translator.model, shared)
@@ -110,7 +110,7 @@ class TranslationModel(ServedModel):
             **super().describe(),
             "expects": expectations(self.translator.experiment.data, self.translator.source_vocabulary),
             "bytes": self.card.get("bytes"),
-            # The first score on its card, of the weights that ship.
+            # The first score on its card, of the shipped weights.
             "score": next(
                 ({"name": one["name"], "bleu": one["small"]["bleu"]} for one in self.card.get("scores", [])), None
             ),
@@ -137,9 +137,9 @@ class TranslationModel(ServedModel):
         return [_written(one, size + 1, linked) for one, size, linked in zip(found, sizes, links, strict=True)]
 
     def stream(self, texts: list[str], emit: Callable[[tuple[int, str | Written]], None], stop: Stop) -> int:
-        """Translate one text after the other; `emit` gets its number and its beginning as it grows, then all of it.
+        """Translate the texts in order; `emit` gets the number of a text and its translation so far, then the result.
 
-        The result is how many were translated.
+        Returns the number of texts.
         """
         for place, text in enumerate(texts):
             live = Live(self._twin.target_vocabulary.decode, lambda part, place=place: emit((place, part)))  # type: ignore[misc]
@@ -150,26 +150,26 @@ class TranslationModel(ServedModel):
         return len(texts)
 
     def self_test(self, stop: Stop) -> str:
-        """The translation of a short text of known words: always the same while the model is well."""
+        """The translation of a short text of known words; it must always be the same."""
         vocabulary = self.translator.source_vocabulary
         last = range(len(vocabulary) - min(3, len(vocabulary) - UNKNOWN - 1), len(vocabulary))
         return self.translate([vocabulary.decode(last) or "a"], Options(), stop)[0].text
 
     def fit(self, texts: list[str]) -> list[tuple[float, float]]:
-        """How well each text fits the source vocabulary, and how long it is there: see `examples.fit`."""
+        """How well each text fits the source vocabulary, and its code length: see `examples.fit`."""
         language = languages.canonical(self.translator.source_language)
         return [examples.fit(text[:_COMPARED], self.translator.source_vocabulary, language) for text in texts]
 
     # --- looking inside
 
     def look(self, look: TraceRequest, stop: Stop) -> dict[str, Any]:
-        """The trace of one sentence as a tree of plain values and arrays; with a search tree, its translations too."""
+        """The trace of one sentence as a tree of plain values and arrays, with the translations of a search tree."""
         trace = self._trace(look, stop)
         tree = page_tree(trace)
         heads = self.translator.heads
         if look.layers is not None or look.heads is not None:
             tree["part"] = {"layers": look.layers, "heads": look.heads}
-        elif heads.layer is not None:  # a reader sees first what aligns words
+        elif heads.layer is not None:  # show first the head that aligns words
             tree["views"]["default"] = tables.choose(trace, heads.layer).name
             tree["views"]["aligning"] = {"head": heads.head}
         if trace.beam is not None:
@@ -177,7 +177,7 @@ class TranslationModel(ServedModel):
         return tree
 
     def _trace(self, look: TraceRequest, stop: Stop) -> Trace:
-        """The trace of a sentence: of the given translation, or of the one that the model finds."""
+        """The trace of a sentence and its translation: the given one, or the model's own."""
         changes = self._changes(look)
         source = self._source(look.text)
         target: list[int] | None = None
@@ -185,7 +185,10 @@ class TranslationModel(ServedModel):
         if look.tree:
             cost = len(source) * (look.beam or self.beam)
             if cost > self.limits.tree:
-                sentence = f"A search tree of {cost} tokens times beam is too large; at most {self.limits.tree}."
+                sentence = (
+                    f"The search tree has {cost} tokens times beam, more than {self.limits.tree}; "
+                    f"send a shorter text or a smaller beam."
+                )
                 raise RefusedError(422, sentence)
             config = self.translator.experiment.decode
             longest = math.ceil(config.max_ratio * len(source)) + config.max_extra
@@ -208,15 +211,14 @@ class TranslationModel(ServedModel):
         return [*self._short(self.translator.encode(text).ids, "text"), END]
 
     def _short(self, ids: list[int], name: str) -> list[int]:
-        """The ids, or a refusal if there are too many."""
+        """The ids; raises if there are too many."""
         if len(ids) > self.limits.tokens:
-            sentence = f"The {name} has {len(ids)} tokens; send a shorter one, of at most {self.limits.tokens}."
-            raise RefusedError(422, sentence)
+            raise RefusedError(422, f"The {name} has {len(ids)} tokens; send at most {self.limits.tokens}.")
         return ids
 
     def _check_size(self, look: TraceRequest, source: int, target: int, answered: bool = True) -> None:
-        """Refuse a forward pass whose attention and logits would take too much memory; where the attention is
-        `answered`, also one of which the client would get too much."""
+        """Refuse a forward pass whose attention and logits would take too much memory, and if the attention is
+        `answered`, one whose answer would be too large."""
         chosen, recorded = self._sizes(look, source, target)
         for numbers, most in (
             (chosen if answered else 0, self.limits.numbers),
@@ -230,7 +232,7 @@ class TranslationModel(ServedModel):
                 )
 
     def _sizes(self, look: TraceRequest, source: int, target: int) -> tuple[int, int]:
-        """How many numbers the trace of a sentence pair holds, and how many are computed to choose from."""
+        """How many numbers the trace of a sentence pair holds, and how many are recorded for it."""
         model = self.translator.model
         chosen, recorded = 0, target * len(self.translator.target_vocabulary)  # logits
         cross = attentions_to_source(model)
@@ -245,7 +247,7 @@ class TranslationModel(ServedModel):
         return chosen, recorded
 
     def _written(self, look: TraceRequest, stop: Stop) -> tuple[list[int], list[int]]:
-        """The ids of the given translation, or of the one found under the changes; and those that were forced."""
+        """The ids of the given translation, or of the one found under the changes, and the forced ids."""
         if look.target is not None:
             return self._short(self._ids(look.target), "translation"), []
         prefix = [] if look.prefix is None else self._short(self._ids(look.prefix), "prefix")
@@ -254,7 +256,7 @@ class TranslationModel(ServedModel):
         return self._short(self._ids(tuple(found.tokens)), "translation"), prefix
 
     def _translations(self, trace: Trace) -> list[dict[str, Any]]:
-        """The finished hypotheses of a search tree as text, the best first."""
+        """The finished hypotheses of a search tree as text, best first."""
         assert trace.beam is not None
         nodes = {node.id: node for node in trace.beam.nodes}
         found = []
@@ -268,7 +270,7 @@ class TranslationModel(ServedModel):
         return found
 
     def step(self, look: TraceRequest, t: int, name: str | None, head: int, stop: Stop) -> dict[str, Any]:
-        """The arithmetic of step t in full: see `regard.serve.inside`."""
+        """Every number of step t: see `regard.serve.inside`."""
         model, reading = self.translator.model, _reads(name)
         written, forward = self._forced(look, t, stop, reading)
         with interruptible(model, stop), change(model, *self._changes(look)):
@@ -283,27 +285,27 @@ class TranslationModel(ServedModel):
         }
 
     def path(self, look: TraceRequest, t: int, name: str | None, stop: Stop) -> dict[str, Any]:
-        """The path of step t through the layers of a Transformer, those of the encoder where `name` is a module of it:
-        see `regard.serve.inside`."""
+        """The path of step t through the decoder layers of a Transformer, or the encoder layers if `name` is a module
+        of the encoder: see `regard.serve.inside`."""
         model, reading = self.translator.model, _reads(name)
         _, forward = self._forced(look, t, stop, reading)
         with interruptible(model, stop), change(model, *self._changes(look)):
             return {"t": t, "layers": follow_path(model, forward, t, None if reading else self._word)}
 
     def worth(self, look: TraceRequest, stop: Stop) -> dict[str, Any]:
-        """What each head is worth to a translation."""
+        """What each head is worth to a translation, under the changes."""
         model = self.translator.model
         written, forward = self._forced(look, 0, stop)
         _, recorded = self._sizes(look, len(self._source(look.text)), len(written))
-        room = _RECORDED * self.limits.numbers // recorded  # rows that a forward pass may have; one has room
-        with interruptible(model, stop):
+        room = _RECORDED * self.limits.numbers // recorded  # rows of a forward pass; at least 1
+        with interruptible(model, stop), change(model, *self._changes(look)):
             return {"heads": weigh_heads(model, forward, written, min(TOGETHER, room))}
 
     def _forced(
         self, look: TraceRequest, t: int, stop: Stop, reading: bool = False
     ) -> tuple[list[int], Callable[..., Tensor]]:
-        """The ids of a translation, END included, and the forward pass that gives its logits [rows, T, V]; t is a place
-        in it, or in the source where the step is one of `reading`."""
+        """The ids of a translation with END, and a function for its logits [rows, T, V]. Step t is a position in it, or
+        in the source if `reading`."""
         model, device = self.translator.model, self.translator.device
         source = self._source(look.text)
         written = [*self._written(look, stop)[0], END]
@@ -321,11 +323,11 @@ class TranslationModel(ServedModel):
         return written, forward
 
     def head_errors(self, stop: Stop) -> dict[str, Any]:
-        """The alignment error rate of every head over sentences whose links are known; computed once."""
+        """The alignment error rate of every head over sentences with known links; computed once."""
         if self._errors is None:
             made = [example for example in self._examples if example.alignment]
             if not made:
-                raise DataError(f"The model {self.id} was trained on a corpus without known word links.")
+                raise DataError(f"The model {self.id} was trained on a corpus without reference word links.")
             gold = [Gold(frozenset(example.alignment), frozenset(example.alignment)) for example in made]
             with interruptible(self.translator.model, stop):
                 found = report_heads(self.translator, [one.source for one in made], [one.target for one in made], gold)
@@ -335,7 +337,7 @@ class TranslationModel(ServedModel):
         return self._errors
 
     def alternatives(self, text: str, prefix: str | tuple[str, ...], most: int, stop: Stop) -> dict[str, Any]:
-        """The pieces that could follow `prefix`, most likely first."""
+        """The pieces that could follow `prefix`, likeliest first."""
         ids = self._short(self._ids(prefix), "prefix")
         self._check_size(TraceRequest(text), len(self._source(text)), len(ids) + 1, answered=False)
         with interruptible(self.translator.model, stop):
@@ -352,7 +354,7 @@ class TranslationModel(ServedModel):
     # --- pieces
 
     def _ids(self, given: str | tuple[str, ...]) -> list[int]:
-        """The ids of a translation or its beginning, given as text or as pieces."""
+        """The ids of a translation or a prefix, given as text or pieces."""
         if isinstance(given, str):
             return self.translator.prefix_ids(given)
         numbers = self.translator.target_vocabulary.numbers
@@ -368,7 +370,7 @@ class TranslationModel(ServedModel):
 
 
 class Live:
-    """The best translation so far of one sentence, from the steps of its search."""
+    """Emits the best translation so far of one sentence, from the steps of its search."""
 
     def __init__(self, decode: Callable[[list[int]], str], emit: Callable[[str], None]) -> None:
         self.decode, self.emit = decode, emit
@@ -377,7 +379,7 @@ class Live:
         self._said = ""
 
     def __call__(self, step: SearchStep) -> None:
-        """Take in a step. The rows of a sentence that was cut at clauses are not followed."""
+        """Observe a step. A sentence that was split into clauses is not followed."""
         if len(step.sentences) != 1:
             return
         before: dict[int, list[int]] = {0: []} if step.number == 1 else self._beams
@@ -388,7 +390,7 @@ class Live:
         self._ended = max([self._ended, *ended])
         if not kept or scores[kept[0]] < self._ended:
             return
-        text = self.decode(self._beams[slots[kept[0]]])  # candidates come with the best first
+        text = self.decode(self._beams[slots[kept[0]]])  # candidates are sorted, best first
         if text and text != self._said:
             self._said = text
             self.emit(text)
@@ -405,7 +407,7 @@ def _written(one: Translation, tokens: int, links: Any = ()) -> Written:
 
 
 def _part(trace: Trace, look: TraceRequest) -> Trace:
-    """The trace with the chosen layers and heads alone."""
+    """The trace with the chosen layers and heads only."""
     if look.layers is None and look.heads is None:
         return trace
     kept = {}

@@ -1,4 +1,4 @@
-"""The server as a process: bind, answer, and on SIGTERM finish what was accepted."""
+"""The server as a process: bind, answer requests, and finish the accepted ones after SIGTERM."""
 
 import asyncio
 import errno
@@ -19,7 +19,6 @@ from types import FrameType
 
 import uvicorn
 
-from regard.data.settings import check_codes
 from regard.errors import RunError
 from regard.serve.access import Access, read_tokens, secured
 from regard.serve.app import build
@@ -30,13 +29,13 @@ from regard.serve.model_process import SWITCH, OncePerMinute
 from regard.serve.protocol import Listener, Protocol
 from regard.serve.state import ServerState
 
-_SPARE_FILES = 128  # for logs, models, pipes, and what is accepted in one turn: connections may not take all open files
-_ACCEPTING = 2.0  # seconds in which connections that the system holds are accepted, at the end
-_LAST = 0.3  # seconds in which requests on accepted connections still get their 503
+_SPARE_FILES = 128  # open files that are kept for logs, models, pipes and connections being accepted
+_ACCEPTING = 2.0  # seconds to accept the connections in the backlog at shutdown
+_LAST = 0.3  # seconds in which requests on accepted connections still get a 503
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server; after the first signal it refuses new requests until the accepted ones are answered."""
+    """uvicorn's server; after the first signal it refuses new requests and answers the accepted ones."""
 
     def __init__(self, config: uvicorn.Config, guard: Guard, state: ServerState) -> None:
         super().__init__(config)
@@ -49,23 +48,23 @@ class Server(uvicorn.Server):
         await super().startup([])  # connections are accepted by our own listeners
         protocol = partial(Protocol, self.guard, {}, self.config, self.server_state, self.lifespan.state)
         self.listeners = [Listener(one, self.guard, protocol, self.server_state) for one in sockets or ()]
-        # What is loaded stays; a collector that goes through all of it would hold every request meanwhile.
+        # What is loaded stays loaded, and a full collection over it would block every request.
         gc.collect()
         gc.freeze()
         self.listening.set()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal: begin to stop, or with a second SIGINT stop at once."""
+        """Start to shut down; a second SIGINT exits immediately."""
         if self.guard.stopping:
             if sig == signal.SIGINT:
                 self.should_exit = self.force_exit = True
             return
         self.guard.stopping = self.state.stopping = True
         for listener in self.listeners:
-            listener.hold_silent(0)  # what the system still holds at the end is reset
+            listener.hold_silent(0)  # connections that the system still holds at exit are reset
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: leave once nothing is under way, or the time to finish is over."""
+        """Ten times a second: exit once no request is open, or the time to drain is over."""
         if self.guard.stopping and not self.should_exit:
             last = time.monotonic() + self.state.limits.drain
             while self.guard.under_way and time.monotonic() < last and not self.force_exit:
@@ -78,10 +77,10 @@ class Server(uvicorn.Server):
         """Stop listening; connections that are already accepted still get a 503 instead of a reset."""
         held = select.poll()
         for one in sockets or ():
-            one.listen(0)  # the system holds later connections back, which are then refused and not reset,
+            one.listen(0)  # later connections are refused instead of reset, while those in the backlog are accepted
             held.register(one, select.POLLIN)
         last = time.monotonic() + _ACCEPTING
-        while held.poll(0) and time.monotonic() < last:  # while the earlier ones are accepted
+        while held.poll(0) and time.monotonic() < last:
             await asyncio.sleep(0)
         for listener in self.listeners:
             listener.close()
@@ -106,13 +105,12 @@ def serve(
 ) -> None:
     """Serve runs until SIGTERM or SIGINT. `ready` is called with the address of the page once the models are loaded.
 
-    Until then /health says so and requests are answered with 503. A model that cannot be loaded ends the server with
-    its error.
+    Until then, requests and /health get a 503. If a model cannot be loaded, the server exits with its error.
 
-    `access` says where it listens (default: loopback) and who may use it; `read_tokens` makes its tokens, that of
-    REGARD_TOKEN included. Beyond loopback a token is needed, and a random one is made if there is none, which is then
-    part of the address. `engine` is what translates, as in `regard.load`. `suggestions` is a file to which POST
-    /suggest adds. `languages` are the codes of source and target for runs that name none.
+    `access` sets the address (default: loopback) and who may use the server; `read_tokens` reads its tokens, including
+    REGARD_TOKEN. Beyond loopback a token is required; without one, a random token is generated and added to the
+    address. `engine` is as in `regard.load`. POST /suggest appends to the file `suggestions`. `languages` are the
+    source and target codes for runs that do not name them.
     """
     _check_runs(runs, languages)
     access = secured(access or Access(tokens=read_tokens()))
@@ -131,21 +129,19 @@ def serve(
 
 
 def _check_runs(runs: Sequence[str | Path], languages: tuple[str, str]) -> None:
-    """Refuse before a process is started; what else is wrong with a run shows when it is loaded."""
+    """Check what can be checked before a process is started."""
     if not runs:
         raise RunError("There is nothing to serve; name at least one run folder.")
     for run in runs:
         if not Path(run).is_dir():
             raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
-    codes = dict(zip(("source_language", "target_language"), languages, strict=True))
-    check_codes(codes)
-    for side, code in codes.items():
+    for side, code in zip(("source", "target"), languages, strict=True):
         if code:
-            check_code(f"data.{side}", code)
+            check_code(f"data.{side}_language", code)
 
 
 def _within_open_files(limits: Limits) -> Limits:
-    """The limits with no more connections than the process may open files."""
+    """The limits, with at most as many connections as the process may open files."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
 
@@ -168,7 +164,7 @@ def _server(state: ServerState) -> Server:
 
 
 def _answer(server: Server, listener: socket.socket, ready: Callable[[], None]) -> None:
-    """Answer requests until a signal, while a thread loads the models and then calls `ready`; raises its error."""
+    """Answer requests until a signal. A thread loads the models and then calls `ready`; its error is raised here."""
     failed: list[BaseException] = []
 
     def load() -> None:

@@ -1,4 +1,4 @@
-"""Connections: how they are accepted, and the wire protocol, uvicorn's, with timers and a bound on their number."""
+"""Connections: how they are accepted, and uvicorn's HTTP protocol with timers and a limit on connections."""
 
 import asyncio
 import logging
@@ -14,35 +14,35 @@ from uvicorn.server import ServerState
 from regard.serve.guard import Guard, Refusal, refusal_response, written
 from regard.serve.limits import RefusedError
 
-LINGER = 1.0  # seconds in which a refused client may keep sending before the connection is closed
+LINGER = 1.0  # seconds that a refused client may keep sending before the connection is closed
 log = logging.getLogger("regard.serve")
 BACKLOG = 2048  # connections that the system holds until they are accepted
-_MOST = 64  # connections that are accepted and not yet made; one takes more than a turn, and has a file
-_SILENT = 1  # seconds that the system holds a connection on which nothing was sent
-_PAUSE = 0.1  # seconds without accepting after the system had no room for another connection
+_MOST = 64  # connections being set up at the same time; each has an open file and takes several turns
+_SILENT = 1  # seconds that the system holds a connection without data
+_PAUSE = 0.1  # seconds before accepting again after the system had no room for a connection
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with timers for every request and answer, a bound on connections, and JSON errors.
+    """uvicorn's HTTP protocol with timers for every request and response, a limit on connections, and JSON errors.
 
-    A connection is idle until a request has arrived completely. At the bound the connection that has been idle longest
-    gives way to a new one; if none is idle, the new one is refused.
+    A connection is idle until a request has arrived completely. At the limit, a new connection replaces the one that
+    has been idle longest; if none is idle, the new one is refused.
     """
 
     refused = False
     cycle: RequestResponseCycle | None = None  # type: ignore[assignment]
     _opened = False
-    _refusal: Refusal | None = None  # the answer to the request that is being received, if its head was enough,
-    _missing = 0  # and the bytes of that request that have not come yet
-    _starting: RequestResponseCycle | None = None  # the request that waits for its turn, unless it is counted,
-    _coming = 0  # and 1 if it is
-    _heading = False  # whether the head of a request is incomplete,
-    _head = 0  # and how many bytes have come since it began
+    _refusal: Refusal | None = None  # the response to the request being received, if its head was enough to refuse it
+    _missing = 0  # bytes of that request still to be received
+    _starting: RequestResponseCycle | None = None  # the request that waits for its turn and is not counted yet
+    _coming = 0  # 1 if it is counted
+    _heading = False  # whether the head of a request is incomplete
+    _head = 0  # bytes received since it began
 
     def __init__(
         self,
         guard: Guard,
-        idle: dict["Protocol", None],  # the idle connections of the server, the longest idle first
+        idle: dict["Protocol", None],  # the idle connections of the server, longest idle first
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -58,7 +58,7 @@ class Protocol(HttpToolsProtocol):
         self.connections.add(self)
         if len(self.connections) > self.limits.connections:
             if not self.idle:
-                self._refuse(503, "The server has too many connections.", linger=0.0)
+                self._refuse(503, "The server has too many connections; try again later.", linger=0.0)
                 return
             next(iter(self.idle)).drop()
         self.idle[self] = None
@@ -83,7 +83,7 @@ class Protocol(HttpToolsProtocol):
             self._missing = self._refusal.size if self._refusal else 0
         if self._refusal is not None:
             self._missing -= len(data)
-            # Not before: closed with bytes of the client unread, the connection would be reset and the answer lost.
+            # Not earlier: closing with unread bytes would reset the connection and lose the response.
             if self._missing <= 0:
                 self._answer(self._refusal)
             elif self._opened:
@@ -97,7 +97,7 @@ class Protocol(HttpToolsProtocol):
         self._note_progress()
 
     def _open(self) -> None:
-        """Set up what uvicorn needs for a connection; one whose only request is refused at once needs nothing."""
+        """Set up uvicorn's protocol; a connection whose only request is refused does without it."""
         if not self._opened:
             self._opened, transport = True, self.transport
             super().__init__(*self._setup)
@@ -121,7 +121,7 @@ class Protocol(HttpToolsProtocol):
         self._count_coming()
 
     def _count_coming(self) -> None:
-        """A request that has come whole will be in a queue with its first step; another one waits for its client."""
+        """Count a request that has arrived completely: its first step puts it into a queue."""
         cycle = self._starting
         if cycle is not None and cycle.scope["method"] == "POST" and not cycle.more_body:
             self._starting, self._coming = None, 1
@@ -143,7 +143,7 @@ class Protocol(HttpToolsProtocol):
 
     def _answer(self, refusal: Refusal) -> None:
         self._refusal = None
-        keep = refusal.keep and not self._missing  # the beginning of a further request is gone
+        keep = refusal.keep and not self._missing  # below 0, the start of a further request was discarded
         self.transport.write(refusal.write(self.server_state.default_headers, keep))
         if keep:
             self._open()
@@ -157,7 +157,7 @@ class Protocol(HttpToolsProtocol):
         self._start("flush", self.limits.reading)
         self.idle[self] = None
         super().on_response_complete()
-        self._note_progress()  # of a request that came before this answer
+        self._note_progress()  # of a request that arrived before this response
 
     def _note_progress(self) -> None:
         cycle = self.cycle
@@ -168,7 +168,7 @@ class Protocol(HttpToolsProtocol):
             self._start("send", self.limits.reading_all + self.limits.seconds)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection on which no further request came, also if the last answer was not read."""
+        """Close a connection without further requests, even if the last response was not read."""
         self.drop()
 
     def pause_writing(self) -> None:
@@ -180,7 +180,7 @@ class Protocol(HttpToolsProtocol):
         super().resume_writing()
 
     def drop(self) -> None:
-        """Close the connection at once; what was not sent is lost."""
+        """Close the connection immediately and discard unsent data."""
         self.idle.pop(self, None)
         self.transport.abort()
 
@@ -199,12 +199,12 @@ class Protocol(HttpToolsProtocol):
             timer.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP. What follows a whole request waits: first that request gets its answer."""
+        """Answer invalid HTTP. After a complete request, that request is answered first."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             self._refuse(400, "This is not an HTTP request.")
         elif cycle.more_body:
-            cycle.disconnected = True  # nobody needs the answer of a request that does not end
+            cycle.disconnected = True  # an incomplete request needs no response
             cycle.message_event.set()
             self._refuse(400, "This is not an HTTP request.", started=cycle.response_started)
         else:
@@ -215,17 +215,17 @@ class Protocol(HttpToolsProtocol):
         if not started:
             answer = refusal_response("", RefusedError(status, sentence, {"Connection": "close"}))
             self.transport.write(STATUS_LINE[status] + written(answer))
-        # Closed at once, with bytes of the client unread, the connection would be reset before the answer is read.
+        # Closing with unread bytes would reset the connection before the client reads the response.
         self.refused = True
         self.loop.call_later(linger, self.transport.close)
 
 
 class Listener:
-    """A listening socket. `make` makes the protocol of a connection, in the event loop that is running.
+    """A listening socket. `make` creates the protocol of a connection in the running event loop.
 
-    A request for which there is no room is refused here: by four calls to the system, without a transport, a parser or
-    a task. uvloop accepts one connection in each turn of the event loop, so that a burst waits for as many turns as it
-    has connections; here a turn takes as many as there are.
+    A request without room is refused here with four system calls, without a transport, a parser or a task. uvloop
+    accepts one connection per turn of the event loop, so a burst takes as many turns as it has connections; here one
+    turn accepts all of them.
     """
 
     def __init__(self, socket_: socket.socket, guard: Guard, make: Callable[[], Protocol], state: ServerState) -> None:
@@ -239,7 +239,7 @@ class Listener:
         self._listen()
 
     def hold_silent(self, seconds: int) -> None:
-        """Let the system hold new connections until something was sent on them: then one look is enough."""
+        """Let the system hold new connections until data arrives, so that one read is enough."""
         if hasattr(socket, "TCP_DEFER_ACCEPT"):
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, seconds)
 
@@ -258,7 +258,7 @@ class Listener:
                 one, address = self.socket.accept()
             except (BlockingIOError, InterruptedError):
                 return
-            except ConnectionError:  # it was closed before it was accepted
+            except ConnectionError:  # closed before it was accepted
                 continue
             except OSError as error:
                 log.error("No connection can be accepted at the moment: %s", error)
@@ -272,18 +272,18 @@ class Listener:
                 task.add_done_callback(self._tasks.discard)
 
     def _refuse(self, one: socket.socket, client: str) -> bool:
-        """Answer a whole request for which there is no room, if it is the only one; whether that was done."""
+        """Refuse the only, complete request of a connection if there is no room for it; return whether it was."""
         waiting = socket.MSG_DONTWAIT
         try:
             data = one.recv(self.guard.limits.header_bytes, waiting | socket.MSG_PEEK)
             refusal = self.guard.refuse_head(data, client) if data else None
             if refusal is None or refusal.keep or refusal.size != len(data):
                 return False
-            one.recv(len(data), waiting)  # closed with bytes of the client unread, the connection would be reset
+            one.recv(len(data), waiting)  # closing with unread bytes would reset the connection
             one.send(refusal.write(self.state.default_headers, keep=False), waiting)
-        except BlockingIOError:  # nothing has come yet
+        except BlockingIOError:  # no data yet
             return False
-        except OSError:  # the client has gone away
+        except OSError:  # the client disconnected
             pass
         one.close()
         return True

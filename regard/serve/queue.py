@@ -1,10 +1,10 @@
-"""What waits for a model: tickets, one for each accepted request, and the queue that makes batches of them.
+"""The queue of a model: a ticket for each accepted request, and batches made of tickets.
 
-A ticket is a list of sentences to translate, which may share a batch with those of other tickets of equal options, or
-one piece of exclusive work (a trace, a beam tree). The queue is fair: each sweep takes one sentence of every client and
-within a client of every ticket, so that a giant request waits for itself and small ones pass.
+A ticket is a list of sentences to translate, which may share a batch with other tickets of the same options, or one
+exclusive job (a trace, a beam tree). The queue is fair: each sweep takes one sentence of every client, and within a
+client of every ticket, so that a huge request does not delay small ones.
 
-Costs are characters times beam: they are known without tokenising.
+Costs are characters times beam, which are known without tokenising.
 """
 
 import threading
@@ -27,27 +27,28 @@ class Options(NamedTuple):
 
     beam: int | None = None
     nbest: int = 1
-    links: bool = False  # whether to report which words belong together
-    terms: tuple[tuple[str, str], ...] = ()  # (source, target): words that must become these words
+    links: bool = False  # whether to return word links
+    terms: tuple[tuple[str, str], ...] = ()  # (source, target): forced translations of terms
 
 
 class TraceRequest(NamedTuple):
-    """What to inspect: a sentence, its translation (or the beginning of one) as text or pieces, and what to change."""
+    """What to inspect: a sentence, its translation or a prefix of it as text or pieces, and changes."""
 
     text: str
     target: str | tuple[str, ...] | None = None
     prefix: str | tuple[str, ...] | None = None
     beam: int | None = None
-    changes: Any = None  # as the client wrote them
+    changes: Any = None  # as sent, unchecked
     tree: bool = False
-    layers: tuple[int, ...] | None = None  # the part of the attention that is wanted; None is all
+    layers: tuple[int, ...] | None = None  # the layers and heads to return; None is all
     heads: tuple[int, ...] | None = None
 
 
 class MethodCall(NamedTuple):
     """A method of the model and its arguments.
 
-    If `written`, the process of the model makes JSON of the result; with `parts` the method gets a function for parts.
+    If `written`, the model process serialises the result as JSON; with `parts` the method gets a callback for partial
+    results.
     """
 
     method: str
@@ -58,14 +59,14 @@ class MethodCall(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The translation of one sentence: its best texts, this one first."""
+    """The translation of one sentence."""
 
     text: str
-    others: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()  # the n-best list, `text` first
     tokens: int = 0  # of the source
     finished: str = "end"
-    flags: tuple[str, ...] = ()  # what is not right with it
-    unknown: tuple[str, ...] = ()  # words or characters of the source that were never seen in training
+    flags: tuple[str, ...] = ()  # its problems
+    unknown: tuple[str, ...] = ()  # words or characters of the source never seen in training
     links: tuple[Link, ...] = ()
     unplaced: tuple[str, ...] = ()  # terms that could not be placed
 
@@ -92,8 +93,8 @@ class Ticket:
     results: list[Any] = field(default_factory=list)
     missing: int = 0
     answer: "Future[Any]" = field(default_factory=Future)
-    gone: bool = False  # its client no longer waits
-    part: Callable[[Any], None] = field(default=lambda part: None)  # receives parts of the result, in another thread
+    gone: bool = False  # its client has disconnected
+    part: Callable[[Any], None] = field(default=lambda part: None)  # receives partial results, in another thread
 
     def add(self, texts: list[str]) -> None:
         """Set the texts to translate."""
@@ -103,12 +104,12 @@ class Ticket:
 
     @property
     def cost(self) -> int:
-        """Characters times beam of what waits."""
+        """Characters times beam of the sentences that wait."""
         return self.beam * sum(len(sentence.text) for sentence in self.waiting)
 
     @property
     def over(self) -> bool:
-        """Whether its result is of no use: its client has gone away, its time is up, or it has an answer."""
+        """Whether its result is no longer needed: the client disconnected, the time is up, or it has an answer."""
         return self.gone or self.answer.done() or time.monotonic() > self.deadline
 
     def give(self, place: int, result: Any) -> None:
@@ -162,8 +163,8 @@ class Queue:
     ) -> "Ticket | list[Row] | None":
         """The next exclusive ticket, or the next batch of sentences, or None if nothing waits.
 
-        Without `exclusive`, and with a smaller cost than usual, only sentences that fit are taken; with `shorter`, only
-        those that are much shorter than a sentence of this length.
+        Without `exclusive`, only batches are taken. With a `most_cost` below the default, only sentences that fit; with
+        `shorter`, only those much shorter than this length.
         """
         with self._changed:
             self._clients = OrderedDict(
@@ -188,7 +189,7 @@ class Queue:
     def _gather(self, first: Ticket, most_cost: int) -> list[Row]:
         """A batch of sentences like the first one's: the same options, a similar length, no more than the cost."""
         head = len(first.waiting[0].text)
-        # A single sentence may exceed the usual cost, since it cannot be cut, but not a smaller one.
+        # A single sentence cannot be split, so it may exceed the default cost, but not a smaller one.
         if most_cost < MOST_COST and head * first.beam > most_cost:
             return []
         batch: list[Row] = []
@@ -211,7 +212,7 @@ class Queue:
         return batch
 
     def _served(self, client: Hashable, ticket: Ticket | None = None) -> None:
-        """The next turn belongs to another client, and within this client to another ticket."""
+        """Move the client behind the others, and the ticket behind the others of its client."""
         tickets = self._clients[client]
         if ticket is not None:
             tickets.remove(ticket)
@@ -224,5 +225,5 @@ class Queue:
 
 
 def _alike(size: int, other: int) -> bool:
-    """Whether two lengths may share a batch: the short one would wait for the long one to end."""
+    """Whether two lengths may share a batch, in which the shorter one waits for the longer one."""
     return min(size, other) * 2 + 64 >= max(size, other)

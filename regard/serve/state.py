@@ -1,4 +1,4 @@
-"""The running server as its endpoints see it: the models side by side, and a request with its way to one of them."""
+"""The running server as its endpoints see it: the loaded models, and how a request reaches one of them."""
 
 import asyncio
 import gzip
@@ -34,7 +34,7 @@ EACH = 4  # pieces of work in a turn of the event loop, each a millisecond or le
 
 
 class ServerState:
-    """The models side by side, and what every endpoint needs."""
+    """The loaded models and everything else that endpoints share."""
 
     def __init__(self, runs: Sequence[str], limits: Limits, access: Access, engine: str = "regard") -> None:
         self.limits = limits
@@ -45,18 +45,18 @@ class ServerState:
         self.held = 0  # bytes of answers that clients have not read yet
         self.stopping = False
         self.suggestions: Path | None = None  # the file that keeps them
-        self.unnamed = {"source": "", "target": ""}  # the languages of translators that name none
+        self.unnamed = {"source": "", "target": ""}  # the languages of runs that do not name them
         self.receiving = 0  # pictures
         self.workers: dict[str, Worker] = {}  # in the order given; empty while they are loaded
         self.loading = True
-        # The threads of a model wait for each other at every operation. With more of them than cores, or where the
-        # server and other models need the cores too, each wait lasts until the system lets the slowest one run.
+        # The threads of a model wait for each other at every operation. With more threads than free cores, each wait
+        # lasts until the system schedules the slowest one.
         threads = max(1, (usable_cores() - 1) // max(1, len(runs)))
-        self._opened = [Worker(run, limits, self.metrics, engine, threads) for run in runs]  # started side by side
+        self._opened = [Worker(run, limits, self.metrics, engine, threads) for run in runs]  # loaded in parallel
         self.metrics.held.set_function(lambda: self.held)
 
     def open(self) -> None:
-        """Wait until every model is loaded, and start them; raises the error of loading one."""
+        """Wait until every model is loaded, and start them; raises the first loading error."""
         loaded: dict[str, Worker] = {}
         for worker in self._opened:
             worker.open()
@@ -70,7 +70,7 @@ class ServerState:
         self.loading = False
 
     def _name_languages(self) -> None:
-        """Name the languages of translators that name none; warn where the operator does not either."""
+        """Set the languages of runs that do not name them; warn if the operator does not either."""
         left = []
         for worker in self.of_kind("translate").values():
             for side, given in self.unnamed.items():
@@ -80,14 +80,14 @@ class ServerState:
                     left += [] if given else [worker.run]
         if left:
             log.warning(
-                "%s: languages that the run does not name are served as %s; name them with --source-language and "
-                "--target-language, or train with data.source_language and data.target_language.",
+                "%s: the run does not name its languages, so they are served as %s; name them with --source-language "
+                "and --target-language, or train with data.source_language and data.target_language.",
                 ", ".join(dict.fromkeys(left)),
                 languages.UNDETERMINED,
             )
 
     def close(self) -> None:
-        """End the processes of all models; at once if they were still being loaded."""
+        """End all model processes; immediately if they are still loading."""
         for worker in self._opened:
             worker.close(*([0.0] if self.loading else []))
 
@@ -118,20 +118,20 @@ class ServerState:
 
     @property
     def targets(self) -> list[str]:
-        """The codes of all target languages, each once."""
+        """The codes of all target languages, without duplicates."""
         return list(dict.fromkeys(code for codes in self.pairs.values() for code in codes))
 
     def named(self, name: str, kind: str) -> Worker:
-        """The model of a kind with this name; the first one of the kind where the name is empty."""
+        """The model of a kind with this name; the first of the kind if the name is empty."""
         among, does = self.of_kind(kind), {"translate": "translates", "caption": "describes pictures"}[kind]
         if name in FOLDERS and name not in self.workers:
             name = FOLDERS[name]  # en-fr/bahdanau is the model en-fr-bahdanau
         if name and name not in self.workers:
-            raise RefusedError(404, f"There is no model {name[:80]!r} here; GET /api/v1/models lists them.")
+            raise RefusedError(404, f"There is no model {name[:80]!r}; GET /api/v1/models lists them.")
         if name and name not in among:
             raise RefusedError(422, f"The model {name} is not one that {does}; GET /api/v1/models lists the kinds.")
         if not among:
-            raise RefusedError(404, f"No model here {does}; GET /api/v1/models lists the models and their kinds.")
+            raise RefusedError(404, f"No loaded model {does}; GET /api/v1/models lists the models and their kinds.")
         return among[name] if name else next(iter(among.values()))
 
     def between(self, source: str, target: str) -> Worker | None:
@@ -142,7 +142,7 @@ class ServerState:
         return None
 
     def language(self, code: str, known: list[str]) -> str:
-        """The known code that a client means, or a refusal."""
+        """The known code that matches a client's code; raises if there is none."""
         found = languages.among(code, known)
         if found is None:
             raise RefusedError(400, f"{code[:40]} is not supported")
@@ -151,39 +151,39 @@ class ServerState:
     # --- work
 
     def refusal(self, kind: str, client: Hashable, coming: int) -> RefusedError | None:
-        """Why no model of a kind has room for a request after `coming` others, or None if one has."""
+        """Why no model of a kind can take a request after `coming` others, or None if one can."""
         found = [worker.refusal(client, coming=coming) for worker in self.of_kind(kind).values()]
         return found[0] if all(found) and found else None
 
 
 class Call:
-    """An admitted request: its fields, and how its work is handed to a model."""
+    """An authenticated request: its fields, and how it is sent to a model."""
 
     def __init__(self, state: ServerState, request: Request, fields: Fields) -> None:
         self.state, self.request, self.fields, self.limits = state, request, fields, state.limits
-        self.deadline = float(request.scope["regard.deadline"])  # one for everything that is done for a request
+        self.deadline = float(request.scope["regard.deadline"])  # shared by all work for the request
         self.token: AccessToken | None = request.scope.get("regard.token")
 
     @property
     def client(self) -> Hashable:
-        """Whose request it is: the name of the token, or the address."""
+        """The name of the token, or the client's address."""
         return self.token.name if self.token else self.request.client.host if self.request.client else None
 
     @property
     def translator(self) -> Worker:
-        """The translator that the field `model` names; the first one without it."""
+        """The translator in the field `model`; by default the first one."""
         return self.state.named(self.fields.text("model", ""), "translate")
 
     @property
     def captioner(self) -> Worker:
-        """The captioner that the field `model` names; the first one without it."""
+        """The captioner in the field `model`; by default the first one."""
         return self.state.named(self.fields.text("model", ""), "caption")
 
     async def detect(self, texts: list[str]) -> list[list[tuple[str, float]]]:
-        """For each text the loaded source languages with a confidence in per cent, the best first.
+        """For each text, the loaded source languages with a confidence in percent, best first.
 
-        It is how well the text fits the vocabulary times how much likelier the language is than the other loaded ones:
-        low for a text of none of them, and for a text that could be of two.
+        The confidence is how well the text fits the vocabulary, times the probability of the language among the loaded
+        ones. It is low for a text in none of them, and for a text that fits two.
         """
         fits: list[dict[str, tuple[float, float]]] = [{} for _ in texts]
         for worker in self.state.of_kind("translate").values():
@@ -193,9 +193,9 @@ class Call:
         return [_confidences(each) for each in fits]
 
     async def translate(self, worker: Worker | None, texts: list[str], options: Options) -> list[Written]:
-        """The translation of each text, or a refusal; nothing is done any more once the client has gone away.
+        """Translate each text; the work stops when the client disconnects.
 
-        Without a model the texts are in the target language already and stay as they are.
+        Without a model, the texts are already in the target language and are returned unchanged.
         """
         if worker is None or not texts:
             return [Written(text) for text in texts]
@@ -209,14 +209,14 @@ class Call:
         return list(await self._wait(worker, ticket))
 
     def count(self, texts: Sequence[str]) -> None:
-        """Count the characters of an accepted request, and refuse it above the quota of its token."""
+        """Count the characters of a request, and refuse it above the quota of its token."""
         characters = sum(map(len, texts))
         if self.token:
             self.token.count_characters(characters, time.monotonic(), self.request.url.path)
         self.state.metrics.characters += characters
 
     async def answer(self, worker: Worker, method: str, *args: Any) -> Response:
-        """The result of exclusive work, a method of the model, whose process writes and compresses the answer."""
+        """The result of an exclusive method of the model; the model process serialises and compresses it."""
         packed = accepts_gzip(self.request)
         worker.make_room(self.client)
         work = MethodCall(method, args, True, packed)
@@ -224,7 +224,7 @@ class Call:
         return SlicedResponse(self.state, body, packed)
 
     async def aside(self, worker: Worker, method: str, *args: Any) -> Any:
-        """The result of a method that needs no decoding; tried once more if the process dies."""
+        """The result of a method that needs no decoding; retried once if the process dies."""
         worker.make_room()
         try:
             async with asyncio.timeout(self.deadline - time.monotonic()):
@@ -239,7 +239,7 @@ class Call:
 
     @contextmanager
     def receiving(self, worker: Worker) -> Iterator[None]:
-        """While a picture is received and decoded: refused if too many are, or if too much waits already."""
+        """Hold a slot while a picture is received and decoded; refuse it if all slots or the queue are full."""
         worker.make_room(self.client)
         if self.state.receiving >= self.limits.pictures:
             self.state.metrics.refused.labels("queue").inc()
@@ -259,7 +259,7 @@ class Call:
             )
 
     async def respond(self, size: int, build: Callable[[], Any]) -> Response:
-        """A JSON answer of what `build` makes; one of many characters is made, written and compressed in a thread."""
+        """The result of `build` as a JSON response; a large one is built and compressed in a thread."""
         packed = size > SMALL and accepts_gzip(self.request)
         return SlicedResponse(self.state, await aside(size, lambda: _write(build(), packed)), packed)
 
@@ -271,7 +271,7 @@ class Call:
             left = ticket.deadline - time.monotonic()
             await asyncio.wait({answer, leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
-                await self.state.turns.take()  # many have their answer at once
+                await self.state.turns.take()  # a batch completes many answers at once
                 return answer.result()
             if leaving.done():
                 raise RefusedError(400, "The client closed the connection.")
@@ -288,18 +288,18 @@ class Call:
 
 
 class Turns:
-    """Runs what it is given in order, a few in each turn of the event loop. Used in the thread of the loop alone.
+    """Runs callbacks in order, a few in each turn of the event loop. Not thread-safe.
 
-    A batch of a model ends with many answers at once, and its clients send as many requests. Handled in one turn, they
-    would hold everything else for tens of milliseconds; with a few of them in a turn, a refusal waits for those alone.
+    A batch completes many answers at once, and its clients then send as many requests. Handled in one turn, they would
+    block everything else for tens of milliseconds; a few per turn delay a refusal by those few only.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], object]] = deque()
-        self._due = False  # whether the next turn is one
+        self._due = False  # whether `_next` is scheduled
 
     def add(self, work: Callable[[], object]) -> None:
-        """Let `work` run when it is its turn."""
+        """Run `work` in its turn."""
         self._waiting.append(work)
         if not self._due:
             self._due = True
@@ -321,7 +321,7 @@ class Turns:
 
 
 class SlicedResponse(Response):
-    """An answer that is sent in slices, so that the connection never buffers more than one; counted while held."""
+    """A response sent in slices, so that the connection never buffers more than one; counted until it is sent."""
 
     media_type = "application/json"
 
@@ -353,12 +353,12 @@ def accepts_gzip(request: Request) -> bool:
 
 
 def _confidences(fits: Mapping[str, tuple[float, float]]) -> list[tuple[str, float]]:
-    """Languages with (fit, length of the code in nats) -> languages with their confidence in per cent, best first."""
+    """Languages with (fit, code length in nats) -> languages with their confidence in percent, best first."""
     shortest = min((length for _, length in fits.values()), default=0.0)
     likely = {code: math.exp(shortest - length) for code, (_, length) in fits.items()}
     total = sum(likely.values())
     found = [(code, round(100 * fit * likely[code] / total, 1)) for code, (fit, _) in fits.items()]
-    return sorted(found, key=lambda pair: (-pair[1], fits[pair[0]][1]))  # of those that fit not at all, the likeliest
+    return sorted(found, key=lambda pair: (-pair[1], fits[pair[0]][1]))  # if none fits, the likeliest first
 
 
 def _unused(name: str, among: Mapping[str, Worker]) -> str:

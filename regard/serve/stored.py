@@ -1,4 +1,4 @@
-"""What clients leave with the server for a while, in memory: translated files, and glossaries."""
+"""What the server keeps in memory for clients: translated files and glossaries."""
 
 import secrets
 import time
@@ -24,13 +24,13 @@ class StoredFile(NamedTuple):
 
 
 class StoredFiles:
-    """The files that wait to be read, the oldest first; the oldest makes room for new ones."""
+    """Translated files, oldest first; the oldest makes room for new ones."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, StoredFile] = OrderedDict()
 
     def put(self, data: bytes, name: str) -> str:
-        """Keep a file: the name under which it is read."""
+        """Store a file; returns its key."""
         key = secrets.token_urlsafe(16) + PurePath(name).suffix.lower()
         self._files[key] = StoredFile(data, name, time.monotonic() + SECONDS)
         while len(self._files) > MOST_FILES or sum(len(one.data) for one in self._files.values()) > MOST_BYTES:
@@ -38,13 +38,13 @@ class StoredFiles:
         return key
 
     def get(self, key: str) -> StoredFile | None:
-        """A file that is kept, if it is."""
-        found = self._files.get(key)
-        return found if found is not None and time.monotonic() < found.until else None
+        """The file of a key, unless it has expired."""
+        file = self._files.get(key)
+        return file if file is not None and time.monotonic() < file.until else None
 
 
 class Glossary(NamedTuple):
-    """Terms of one pair of languages."""
+    """The terms of one language pair."""
 
     id: str
     name: str
@@ -54,7 +54,7 @@ class Glossary(NamedTuple):
     created: str
 
     def describe(self) -> dict[str, Any]:
-        """As DeepL describes it."""
+        """Its description in DeepL's format."""
         return {
             "glossary_id": self.id,
             "name": self.name,
@@ -79,7 +79,7 @@ class Glossaries:
         return [one for (owner, _), one in self._all.items() if owner == client]
 
     def find(self, client: Hashable, id: str) -> Glossary:
-        """A glossary of a client, or a refusal."""
+        """A glossary of a client; raises if there is none."""
         if (client, id) not in self._all:
             raise RefusedError(404, "Glossary not found.")
         return self._all[client, id]
@@ -91,12 +91,14 @@ class Glossaries:
         del self._all[client, self.find(client, id).id]
 
     def terms(self, client: Hashable, id: str, source: str, target: str) -> tuple[tuple[str, str], ...]:
-        """The terms of the glossary that a request names, which must be of its languages; none without a name."""
+        """The terms of a glossary, whose languages must match the request's; none for an empty id."""
         if not id:
             return ()
         found = self.find(client, id)
         if source == "auto":
             raise RefusedError(400, "Value for 'source_lang' is required with a glossary.")
         if (without_region(source), without_region(target)) != (found.source, found.target):
-            raise RefusedError(400, "The glossary is of another pair of languages than the request.")
+            raise RefusedError(
+                400, f"The glossary is for {found.source} to {found.target}; the request is {source} to {target}."
+            )
         return found.terms

@@ -1,8 +1,8 @@
-"""The server's side of a model: its queue, its process, and what happens when that process fails.
+"""The server's side of a model: its queue, its process, and recovery when that process fails.
 
-A thread for each model takes what waits, hands it to the process and watches it. A process that dies is replaced, and
-what it worked on is tried once more; one that is stuck is ended. A long job does not keep short ones waiting: the
-process translates them between two of its steps.
+A thread per model takes work from the queue, sends it to the process and watches it. A process that dies is replaced,
+and its work is retried once; a stuck process is killed. A long job does not block short ones: the process translates
+them between two decoding steps.
 """
 
 import itertools
@@ -26,30 +26,30 @@ from regard.serve.queue import MethodCall, Queue, Row, Ticket, settle
 log = logging.getLogger("regard.serve")
 
 _SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the server's threads
-PATIENCE = 0.1  # seconds that a batch runs alone before short ones may come in between
+PATIENCE = 0.1  # seconds that a batch runs alone before short batches may interrupt it
 SHORT_COST = 1024  # characters times beam of such a short batch
 PROBE = 5.0  # seconds without work after which the model is tested
-WATCH = 0.02  # seconds between two checks of what a process does
+WATCH = 0.02  # seconds between two checks of a process
 MOST_PAUSE = 30.0  # seconds between attempts to start a process that fails
 NUMBER_BYTES = 6  # of a number in an answer: four bytes in base64
 
 
 class DiedError(Exception):
-    """The process of a model ended while it worked on something."""
+    """The process of a model ended during a job."""
 
 
 @dataclass(eq=False)
 class Job:
-    """A job in a process: `result` is its result, `free` is done when the process can take the next one."""
+    """A job in a process; `free` is done when the process can take the next job."""
 
     number: int
     result: "Future[Any]" = field(default_factory=Future)
     free: "Future[None]" = field(default_factory=Future)
-    part: Callable[[Any], None] = field(default=lambda part: None)  # receives what comes before the result
+    part: Callable[[Any], None] = field(default=lambda part: None)  # receives partial results
 
 
 class Process:
-    """One process of a model, and the calls that it has not answered."""
+    """One process of a model, and its unfinished jobs."""
 
     def __init__(self, run: str, limits: Limits, engine: str, threads: int) -> None:
         self._connection, theirs = _SPAWN.Pipe()
@@ -69,7 +69,7 @@ class Process:
         threading.Thread(target=self._receive, args=(died,), daemon=True).start()
 
     def call(self, kind: str, *message: Any, part: Callable[[Any], None] = lambda part: None) -> Job:
-        """Send a job; `part` receives what it sends before its result."""
+        """Send a job; `part` receives its partial results."""
         call = self._open()
         call.part = part
         self._send(kind, call.number, *message)
@@ -79,7 +79,7 @@ class Process:
         self._send("stop", call.number)
 
     def end(self, seconds: float) -> None:
-        """Let the process end, by force after some seconds."""
+        """Ask the process to end, and kill it after `seconds`."""
         self._send("end", 0)
         self._process.join(seconds)
         if self._process.is_alive():
@@ -108,7 +108,7 @@ class Process:
             while True:
                 number, status, value = self._connection.recv()
                 call = self._calls.get(number)
-                if call is None:  # an error came before
+                if call is None:  # it already failed
                     continue
                 if status == "part":
                     call.part(value)
@@ -133,7 +133,7 @@ class Process:
 
 
 class Worker:
-    """A model as the server sees it: what it is, whether it is well, and a queue of what it has to do."""
+    """A model as the server sees it: its description, its health and its queue."""
 
     def __init__(self, run: str, limits: Limits, metrics: Metrics, engine: str = "regard", threads: int = 1) -> None:
         self.run, self.limits, self.metrics, self.engine, self.threads = run, limits, metrics, engine, threads
@@ -143,7 +143,7 @@ class Worker:
         self.held: Callable[[], int] = lambda: 0  # bytes of answers that are not sent yet
         self._cost = 0  # characters times beam of the accepted tickets
         self._trouble = "starting"
-        self._sample: Any = None  # what the model must always write when it is tested
+        self._sample: Any = None  # the result of the first self-test, which later ones must repeat
         self._process = Process(run, limits, engine, threads)
         self._began = time.monotonic()
         self._working = self._stuck = self._closed = False
@@ -153,7 +153,7 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=run, daemon=True)
 
     def open(self) -> None:
-        """Wait until the model is loaded; raises the error of loading it."""
+        """Wait until the model is loaded; raises its loading error."""
         self._process.listen(self.queue.wake)
         try:
             self.about = self._process.hello.result.result()
@@ -161,7 +161,7 @@ class Worker:
             raise RuntimeError(f"The process for {self.run} ended while it loaded the model.") from None
 
     def start(self) -> None:
-        """Begin to work; `trouble` becomes empty after the model has translated its sample."""
+        """Start working; `trouble` becomes empty after the first self-test."""
         self.metrics.waiting.labels(self.name).set_function(self.accepted.total)
         self.metrics.up.labels(self.name).set_function(lambda: not self.trouble)
         self._thread.start()
@@ -193,7 +193,7 @@ class Worker:
     # --- from the event loop
 
     def refusal(self, client: Hashable = None, cost: int = 0, coming: int = 0) -> RefusedError | None:
-        """Why the model cannot take a request, or None if it can. A quarter of the room is kept for other clients."""
+        """Why the model cannot take a request, or None if it can. A quarter of the queue is kept for other clients."""
         if self._failures > 1 or self.trouble == "stuck":
             return RefusedError(503, f"The model {self.name} does not answer at the moment.", {"Retry-After": "10"})
         if cost > self.limits.cost:
@@ -203,7 +203,7 @@ class Worker:
         return busy("requests are waiting") if full or (total and self._cost + cost > self.limits.cost) else None
 
     def make_room(self, client: Hashable = None, cost: int = 0) -> None:
-        """Refuse what the model cannot take. Called before anything costly is done for a request."""
+        """Refuse a request that the model cannot take. Call it before any costly work."""
         refusal = self.refusal(client, cost)
         if refusal is not None:
             for counter in self.metrics.no_room(refusal):
@@ -211,7 +211,7 @@ class Worker:
             raise refusal
 
     def submit(self, ticket: Ticket) -> None:
-        """Accept a ticket; its place is free again when it has its answer or its client has gone away."""
+        """Accept a ticket; its slot is released when it is answered or its client disconnects."""
         client, cost = ticket.client, ticket.cost
 
         def release(_: Any) -> None:
@@ -242,7 +242,7 @@ class Worker:
                 self._serve(taken)
 
     def _replace(self) -> None:
-        """Start another process; after failures in a row, wait longer and longer."""
+        """Start another process, with exponential backoff after repeated failures."""
         self.metrics.restarts.labels(self.name).inc()
         self._trouble = "restarting"
         log.error("The process of the model %s ended; starting another", self.name)
@@ -258,7 +258,7 @@ class Worker:
                 self._probe()
 
     def _probe(self) -> None:
-        """Let the model translate a sample: it is well if that gives the same as the first time."""
+        """Test the model: its sample translation must be the same as the first time."""
         call = self._begin("run", MethodCall("self_test"), time.monotonic() + self.limits.seconds)
         self._watch(call, lambda: False)
         try:
@@ -275,7 +275,7 @@ class Worker:
         return self._process.call(kind, job, deadline, part=part)
 
     def _watch(self, call: Job, over: Callable[[], bool], between: Callable[[], None] = lambda: None) -> None:
-        """Wait until the process is free again; cancel the job when it is `over`, end the process if it is stuck."""
+        """Wait until the process is free; cancel the job when it is `over`, kill the process if it is stuck."""
         stopped = False
         while not wait([call.free], WATCH).done:
             between()
@@ -290,7 +290,7 @@ class Worker:
         self._working = False
 
     def _serve(self, taken: "Ticket | list[Row]") -> None:
-        """Work on a ticket or a batch, a second time if the process dies."""
+        """Process a ticket or a batch; retry it once if the process dies."""
         for last in (False, True):
             if self._process.dead and not self._closed:
                 self._replace()
@@ -303,12 +303,12 @@ class Worker:
                     self._translate(taken)
                 return
             except DiedError:
-                if last or self._stuck:  # what was stuck would be stuck again
+                if last or self._stuck:  # a stuck job would be stuck again
                     self._fail(taken)
                     return
 
     def _fail(self, taken: "Ticket | list[Row]") -> None:
-        sentence = f"The process of the model {self.name} ended while it worked on this request."
+        sentence = f"The process of the model {self.name} ended during this request."
         for ticket in [taken] if isinstance(taken, Ticket) else {one.ticket for one in taken}:
             settle(ticket.answer, error=RefusedError(503, sentence, {"Retry-After": "10"}))
 
@@ -316,7 +316,7 @@ class Worker:
         work = ticket.work
         assert work is not None
         if work.written and self.held() + self.limits.numbers * NUMBER_BYTES > self.limits.held:
-            waiting = RefusedError(503, "Too many answers wait to be read by their clients.", {"Retry-After": "5"})
+            waiting = RefusedError(503, "Too many responses are waiting to be read by clients.", {"Retry-After": "5"})
             settle(ticket.answer, error=waiting)
             return
         began = time.monotonic()
@@ -336,9 +336,9 @@ class Worker:
         self.metrics.busy.labels(self.name).inc(time.monotonic() - began)
 
     def _let_pass(self, longest: int | None = None) -> Callable[[], None]:
-        """What is done while a long job runs: translate short batches, at most half of the time.
+        """The work during a long job: translate short batches, for at most half of the time.
 
-        Sentences about as long as the `longest` one of a batch wait for the next: it ends sooner without them.
+        Sentences about as long as the `longest` of the running batch wait for the next one.
         """
         began, shared = time.monotonic(), 0.0
 
@@ -374,7 +374,7 @@ class Worker:
         found = call.result.result()
         self.metrics.sentences.labels(self.name).observe(len(batch))
         self.metrics.tokens.labels(self.name).inc(sum(one.tokens for one in found))
-        if alone:  # else it is part of the time of another job
+        if alone:  # otherwise its time counts for the job that it interrupts
             self.metrics.busy.labels(self.name).inc(time.monotonic() - began)
         for sentence, result in zip(batch, found, strict=True):
             if result.finished == "stopped":

@@ -1,8 +1,8 @@
-"""Captioned pictures made ready for training: read or drawn, their captions tokenised, their features computed once.
+"""Captioned pictures prepared for training: read or drawn, with tokenised captions and features computed once.
 
-Captions, names of pictures and features are on disk and mapped: of a corpus, only the index of its tar file or folder
-is in memory. Features of a frozen encoder are kept under a fingerprint of the pictures and of its weights. Pictures for
-an encoder that is trained are read again for each batch, and those of the built-in corpus drawn again.
+Captions, picture names and features are memory-mapped from disk; only the index of the tar file or folder is in memory.
+Features of a frozen encoder are stored under a fingerprint of the pictures and its weights. For a trainable encoder,
+pictures are read again for each batch, and those of the built-in corpus are drawn again.
 """
 
 import hashlib
@@ -31,20 +31,20 @@ _BLOCK = 32  # pictures encoded at once
 DRAWN = 8192  # pictures kept in memory
 
 ReadPictures = Callable[[Sequence[int]], Tensor]  # numbers of pictures -> pictures [B, 3, H, W] or features [B, S, D]
-Cells = tuple[int | None, ...]  # for each word of a caption the cell that it describes, where that is known
+Cells = tuple[int | None, ...]  # the cell that each word of a caption describes, if known
 
 
 class Album(NamedTuple):
-    """Captions beside their pictures: each caption is one example."""
+    """Captions with their pictures; each caption is one example."""
 
     source: ReadPictures
     targets: Column  # the ids of each caption, END included
     pictures: Array  # [N] the number of each caption's picture in the corpus, rising
-    cells: Callable[[int], Cells] | None = None  # of a picture, where it was drawn
+    cells: Callable[[int], Cells] | None = None  # of a drawn picture
 
 
 class Drawn:
-    """The pictures of the built-in corpus with these numbers, which are drawn when they are needed."""
+    """The pictures of the built-in corpus with these numbers, drawn on demand."""
 
     def __init__(self, numbers: range, seed: int, grid: int) -> None:
         self.scene = lru_cache(DRAWN)(lambda place: shapes.scene(numbers[place], seed, grid))
@@ -60,13 +60,13 @@ class Drawn:
         return Captioned(1 + place, str(place), [self.scene(place).caption])
 
     def album(self, image: Column, **columns: Any) -> Album:
-        """Captions in these columns beside their pictures; the last ones drawn stay in memory."""
+        """The captions in these columns with their pictures; the last ones drawn are cached."""
         source = lambda numbers: as_tensor([self.picture(int(number)) for number in numbers])  # noqa: E731
         return Album(source, **columns, cells=lambda place: self.scene(place).cells)
 
 
 class Photographs:
-    """Pictures in files, and how they are read: again for each batch, or as features that are kept on disk."""
+    """Pictures in files, read again for each batch, or as features on disk."""
 
     def __init__(self, config: CaptionConfig, images: str, captions: str) -> None:
         def clean(text: str) -> str:
@@ -85,7 +85,7 @@ class Photographs:
         self.features: Array | None = None  # [P, S, D], of a frozen encoder
 
     def prepare(self, config: CaptionConfig, model: Any, place: Path, report: Stages) -> list[str]:
-        """Compute the features of a frozen encoder, or find them; returns what a person should know."""
+        """Compute or find the features of a frozen encoder; returns notes for the user."""
         encoder = image_encoder(model.encoder, model.features)
         if encoder is None:
             raise ConfigError("Pictures need an encoder; set model.encoder to small, efficientnet-lite0 or timm:NAME.")
@@ -122,7 +122,7 @@ class Photographs:
         return read_picture(self.files.read(name), self.side, name)
 
     def album(self, image: Column, **columns: Any) -> Album:
-        """Captions in these columns beside their pictures; `image` holds the names of these, a byte a number."""
+        """The captions in these columns with their pictures; `image` holds the bytes of the picture names."""
         features, pictures = self.features, columns["pictures"]
         if features is not None:
             return Album(

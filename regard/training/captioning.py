@@ -1,14 +1,13 @@
-"""Captioning as a task: pictures in, words out; the objective of soft or of hard attention; held-out captions.
+"""Captioning as a task: pictures in, captions out, with the objective of soft or hard attention.
 
     soft:  -log p(y|a) + lambda sum_i (1 - sum_t alpha_ti)^2                                     (Xu 2015, eq. 14)
     hard:  log p(y|s,a) + lambda_r (log p(y|s,a) - b) log p(s|a) + lambda_e H[s]                 (section 4.1)
            b_k = 0.9 b_{k-1} + 0.1 log p(y|s_k,a)
 
-The gradient of the second line is that of the paper where (log p(y|s,a) - b) counts as a constant. A model knows
-nothing of it: places are drawn by a forward hook on its attention while the block of `draw_places` runs.
+The gradient of the second line is the paper's if (log p(y|s,a) - b) counts as a constant. The model itself is not
+changed: in the block of `draw_places`, a forward hook on its attention samples the locations.
 
-On the built-in corpus `shapes` the place of every named object is known, so that validation also says how much of the
-weight lay there.
+On the built-in corpus `shapes` the cell of every named object is known, so validation also reports the weight on it.
 """
 
 import math
@@ -45,7 +44,7 @@ DECAY = 0.9  # of the moving baseline
 
 
 class CaptionBatch(NamedTuple):
-    """Pictures, or their features, beside captions that end with END and then PAD."""
+    """Pictures, or their features, and captions with END, padded with PAD."""
 
     source: Tensor  # [B, 3, H, W] or [B, S, D]
     lengths: Tensor  # [B], cells
@@ -54,16 +53,16 @@ class CaptionBatch(NamedTuple):
 
 
 class Captioning(Task):
-    """Pictures and captions. `baseline` is REINFORCE's; every rank has the same one."""
+    """Pictures and captions. `baseline` is that of REINFORCE, the same on every rank."""
 
-    sums = 2  # of an update: its rewards, and its captions
+    sums = 2  # the rewards of an update, and its number of captions
 
     def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         super().__init__(data, config, decode, run)
         self.baseline = torch.tensor(math.nan, dtype=torch.float64)  # not known yet
 
     def ready(self, model: nn.Module) -> None:
-        """Give a fresh model the ImageNet weights of its frozen encoder."""
+        """Load the ImageNet weights of a frozen encoder."""
         encoder = getattr(model, "image", None)
         if encoder is not None:
             load_pretrained(encoder)
@@ -94,14 +93,14 @@ class Captioning(Task):
         return Loss(total, total.new_zeros(self.sums))
 
     def _hard(self, model: nn.Module, batch: CaptionBatch) -> Loss:
-        """Draw places, or take the expectation in `expectation` of the batches.
+        """Sample locations, or take the expectation with probability `expectation`.
 
-        The reward is the released code's, log p(y|s) per word: long captions then weigh no more than short ones. Before
-        there is a baseline no reward is above or below it, so that the first update teaches the words alone.
+        The reward is that of the released code, log p(y|s) per word, so that long captions do not weigh more than short
+        ones. Without a baseline the advantage is zero, so the first update trains only the words.
         """
         config: Any = model.config
         if self.config.label_smoothing:
-            raise ConfigError("Hard attention is rewarded with the likelihood itself; set train.label_smoothing = 0.")
+            raise ConfigError("Hard attention needs the plain likelihood as its reward; set train.label_smoothing = 0.")
         self.baseline = self.baseline.to(batch.target.device)
         expected = torch.rand((), device=batch.target.device) < config.expectation
         with draw_places(model.attention, expected.expand(len(batch.target))) as drawn:  # type: ignore[arg-type]
@@ -116,12 +115,12 @@ class Captioning(Task):
         return Loss(total - config.entropy * spread.sum(), torch.stack([reward.sum(), real.any(dim=1).sum()]))
 
     def carry(self, sums: Tensor, sound: Tensor) -> None:
-        """Move the baseline by the rewards of an update."""
+        """Update the baseline with the rewards of an update."""
         self.baseline = self.baseline.to(sums.device)
         self.baseline.copy_(torch.where(sound, update_baseline(self.baseline, *sums), self.baseline))
 
     def validate(self, model: nn.Module) -> Validation:
-        """Loss a word over all held-out captions; BLEU and exact captions of `validate_sentences` pictures."""
+        """Loss per word over all held-out captions; BLEU and exact matches for `validate_sentences` pictures."""
         device = next(model.parameters()).device
         album = self.data.dev
         if not len(album.targets):
@@ -164,9 +163,9 @@ class Captioning(Task):
 
 
 def on_objects(album: Album, numbers: list[int], weights: Tensor) -> list[tuple[float, float]]:
-    """For each word of drawn captions that names an object: the weight of its cell, and 1 if no cell has more.
+    """For each word that names an object in a drawn picture: the weight of its cell, and 1 if no cell has more.
 
-    weights [B, T, S] of the examples `numbers`; nothing where pictures were not drawn.
+    weights [B, T, S] of the examples `numbers`; empty for other pictures.
     """
     found = []
     for row, number in zip(weights.float().cpu(), numbers, strict=True) if album.cells else ():
@@ -183,19 +182,19 @@ def _load(album: Album, numbers: Sequence[int], cells: int) -> CaptionBatch:
 
 
 class Drawn(NamedTuple):
-    """What hard attention did at one call: its weights, and what REINFORCE needs of them."""
+    """The weights of one call of hard attention, and the terms for REINFORCE."""
 
-    weights: Tensor  # [B, T, S], one-hot where a place was drawn
-    logprob: Tensor  # [B, T], log p(s_t|a) with its gradient; zero where the expectation was taken
+    weights: Tensor  # [B, T, S], one-hot if a location was sampled
+    logprob: Tensor  # [B, T], log p(s_t|a) with its gradient; zero if the expectation was taken
     entropy: Tensor  # [B, T], H[s_t] with its gradient
 
 
 @contextmanager
 def draw_places(attention: Attention, expected: Tensor | None = None) -> Iterator[list[Drawn]]:
-    """While the block runs, every attention call selects one place drawn from the softmax of its scores (eq. 8).
+    """In the block, every attention call selects one location, sampled from the softmax of its scores (eq. 8).
 
-    Rows of the batch where `expected` [B] is True take the expectation instead, as soft attention does; they learn by
-    plain back-propagation. `hard_sample` draws with torch's own generator.
+    Rows with `expected` [B] True take the expectation instead, like soft attention, and are trained by plain
+    back-propagation. `hard_sample` uses torch's generator.
     """
     drawn: list[Drawn] = []
 
@@ -219,14 +218,14 @@ def draw_places(attention: Attention, expected: Tensor | None = None) -> Iterato
 
 
 def entropy(weights: Tensor) -> Tensor:
-    """H = - sum_i alpha_i log alpha_i of weights [..., S]; a weight of zero adds nothing, and no NaN."""
+    """H = - sum_i alpha_i log alpha_i of weights [..., S]; a weight of zero adds zero, not NaN."""
     return -torch.xlogy(weights, weights.clamp(min=torch.finfo(weights.dtype).tiny)).sum(dim=-1)
 
 
 def doubly_stochastic(weights: Tensor, target: Tensor) -> Tensor:
-    """sum_i (1 - sum_t alpha_ti)^2, summed over the batch: over time every cell should get a total weight of one.
+    """sum_i (1 - sum_t alpha_ti)^2, summed over the batch: over time, every cell should get a total weight of 1.
 
-    weights [B, T, S]; steps where target [B, T] is PAD do not count, nor do rows that are nothing else.
+    weights [B, T, S]; steps whose target [B, T] is PAD do not count, nor do rows of only PAD.
     """
     real = target != PAD  # [B, T]
     seen = (weights * real[..., None]).sum(dim=1)  # [B, S]
@@ -234,26 +233,26 @@ def doubly_stochastic(weights: Tensor, target: Tensor) -> Tensor:
 
 
 def words_logprob(logits: Tensor, target: Tensor) -> Tensor:
-    """log p(y_t|...) of every word of target [B, T], zero where it is PAD: logits [B, T, V] -> [B, T]."""
+    """log p(y_t|...) of every word of target [B, T], zero for PAD: logits [B, T, V] -> [B, T]."""
     exact = logits.to(torch.promote_types(logits.dtype, torch.float32))  # [B, T, V]: bf16 is too coarse for a logarithm
     logprob = exact.log_softmax(dim=-1).gather(-1, target[..., None]).squeeze(-1)  # [B, T]
     return logprob.masked_fill(target == PAD, 0.0)
 
 
 def reinforce(words: Tensor, places: Tensor, reward: Tensor, baseline: float | Tensor, strength: float = 1.0) -> Tensor:
-    """What to minimise so that its gradient is the paper's estimator (eq. 12, with a baseline); summed over the batch.
+    """A loss whose gradient is the paper's estimator (eq. 12, with a baseline), summed over the batch.
 
-    words [B] is log p(y|s,a), places [B] is log p(s|a), both with gradients. reward [B] and the baseline are constants
-    to the gradient; with reward = words and strength 1 its expectation is the gradient of the bound (eq. 10) exactly.
+    words [B] is log p(y|s,a), places [B] is log p(s|a), both with gradients; reward [B] and baseline have none. With
+    reward = words and strength 1, the expected gradient is that of the bound (eq. 10).
     """
     advantage = (reward - baseline).detach()  # [B]
     return -(words + strength * advantage * places).sum()
 
 
 def update_baseline(baseline: Tensor, reward: Tensor, rows: Tensor) -> Tensor:
-    """b_k = 0.9 b_{k-1} + 0.1 times the mean reward of an update, a sum over `rows` rows; the first mean is b_1.
+    """b_k = 0.9 b_{k-1} + 0.1 mean reward of an update; `reward` is a sum over `rows` rows, and b_1 is the first mean.
 
-    A baseline that is not known yet is NaN.
+    An unknown baseline is NaN.
     """
     mean = reward / rows
     moved = DECAY * baseline + (1 - DECAY) * mean

@@ -1,4 +1,4 @@
-"""The checkpoints of a training: a model, its optimiser and the progress so far, to `runs` and back."""
+"""Checkpoints: the model, its optimiser and the progress, to `runs` and back."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -16,35 +16,35 @@ from regard.training.cursor import Cursor
 from regard.training.task import Task
 from regard.training.weights import optimiser_state, set_optimiser_state, set_weights, weights_of
 
-CARRIED = "carried."  # begins the names of a task's tensors beside those of the optimiser
+CARRIED = "carried."  # prefix of a task's tensors, among those of the optimiser
 
 
 def writer(device: torch.device) -> Executor | None:
-    """What writes checkpoints while a GPU trains; a CPU has no memory or time to spare for it."""
+    """A thread that writes checkpoints while a GPU trains. A CPU has no memory or time to spare for it."""
     return ThreadPoolExecutor(1, "regard-checkpoint") if device.type == "cuda" else None
 
 
 class Checkpoints:
     """Writes checkpoints into the folder `run`, and resumes from them.
 
-    With an executor of one thread, `disk`, copies are written while training continues: 50 million weights with the
+    With a single-threaded executor `disk`, copies are written while training continues: 50 million weights with the
     state of Adam take seconds.
     """
 
     def __init__(self, run: Path, model: nn.Module, optimiser: optim.Optimizer, disk: Executor | None = None) -> None:
         self.run, self.model, self.optimiser, self.disk = run, model, optimiser, disk
         self.begun: list[Future[Any] | Any] = []  # writing and deleting, in order
-        self.resumed: int | None = None  # the step whose checkpoint was resumed from, whole on the disk
+        self.resumed: int | None = None  # the step of the checkpoint that was resumed from
 
     def resume(self, task: Task) -> tuple[Cursor | None, list[str]]:
-        """Load the newest whole checkpoint: its progress, if there is one, and the newer steps that are damaged."""
+        """Load the newest intact checkpoint; returns its progress, if there is one, and newer damaged steps."""
         folder = runs.newest_checkpoint(self.run)
         if folder is None:
             return None, []
         runs.check_belongs(self.run, folder)
         cursor = runs.read_cursor(folder)
         if cursor.data and task.fingerprint and cursor.data != task.fingerprint:
-            raise RunError(f"The corpus is not the one that {self.run} was begun with; use another --out.")
+            raise RunError(f"The corpus differs from the one that {self.run} was started with; use another --out.")
         set_weights(self.model, runs.read_tensors(folder / "weights.safetensors"), str(folder))
         state = runs.read_tensors(folder / "state.safetensors")
         carried = {name.removeprefix(CARRIED): state.pop(name) for name in [*state] if name.startswith(CARRIED)}
@@ -55,13 +55,13 @@ class Checkpoints:
         return cursor, [path.name for path in runs.checkpoints(self.run) if int(path.name) > int(folder.name)]
 
     def write(self, task: Task, cursor: Cursor) -> None:
-        """Commit a checkpoint, if all of its numbers are finite."""
+        """Commit a checkpoint if all its numbers are finite."""
         weights, state = weights_of(self.model), optimiser_state(self.optimiser)
         state |= {CARRIED + name: tensor for name, tensor in task.tensors().items()}
         if not all(bool(tensor.isfinite().all()) for tensor in (*weights.values(), *state.values())):
             raise TrainingError(
-                f"The weights at step {cursor.step} are not finite, so they were not saved; the last checkpoint is "
-                f"sound. Try a lower train.rate in a new run."
+                f"The weights at step {cursor.step} are not finite and were not saved; the last checkpoint is valid. "
+                f"Try a lower train.rate in a new run."
             )
         cursor.carried = task.state()
         belongs = {path.name: digest(path) for path in task.files()}
@@ -72,12 +72,12 @@ class Checkpoints:
         self._begin(runs.save_checkpoint, self.run, cursor.step, weights, state, asdict(cursor), belongs)
 
     def prune(self, cursor: Cursor) -> None:
-        """Delete the checkpoints that are not needed any more."""
+        """Delete the checkpoints that are no longer needed."""
         keep = {step for step in (cursor.step, *cursor.kept, cursor.best_step) if step is not None}
         self._begin(runs.prune, self.run, keep)
 
     def settle(self) -> list[Path]:
-        """Wait until all is written; returns the checkpoints that were committed since the last call."""
+        """Wait until everything is written; returns the checkpoints committed since the last call."""
         begun, self.begun = self.begun, []
         results = [work.result() if isinstance(work, Future) else work for work in begun]
         return [folder for folder in results if folder]

@@ -1,8 +1,8 @@
-"""One process or several, started by torchrun: which one this is, and sums over all of them.
+"""One process or several, started by torchrun: ranks and sums over them.
 
 Every rank takes its rows of the same global batch, and gradients are summed. A rank without rows adds zeros, so that
-uneven data never leaves another rank waiting. While they train, each gives signs of life: one that is stopped, or
-behind a network that stalls, ends the others with a sentence that names it.
+uneven data never makes another rank wait. During training each rank sends heartbeats: if one stops or cannot be
+reached, the others exit with a message that names it.
 """
 
 import os
@@ -18,15 +18,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
-LONGEST_WAIT = timedelta(minutes=30)  # for another rank: rank 0 alone reads the corpus and validates
-BEAT = 2.0  # seconds between two signs of life
-MOST_MISSED = 30  # signs of life of a rank before the others end
-LEFT = 2**40  # the count of a rank that is done
+LONGEST_WAIT = timedelta(minutes=30)  # for another rank: only rank 0 reads the corpus and validates
+BEAT = 2.0  # seconds between heartbeats
+MOST_MISSED = 30  # missed heartbeats of a rank before the others exit
+LEFT = 2**40  # the counter of a rank that is done
 BUCKET = 2**25  # bytes of gradients in one message
 
 
 class Ranks:
-    """The processes of a run; one where torchrun did not start them."""
+    """The processes of a run; a single one without torchrun."""
 
     def __init__(self, device: torch.device) -> None:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
@@ -35,7 +35,7 @@ class Ranks:
             device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
             torch.cuda.set_device(device)
         self.device = device
-        self.store: Any = None  # None: alone, or in a group that someone else has made
+        self.store: Any = None  # None: a single process, or a group that the caller has initialised
         self.pulse: Pulse | None = None
         if self.world > 1 and not dist.is_initialized():
             self.store, _, _ = next(rendezvous("env://", timeout=LONGEST_WAIT))
@@ -71,14 +71,14 @@ class Ranks:
         return value
 
     def wait(self) -> None:
-        """Until every rank is here."""
+        """Wait for every rank."""
         if self.world > 1:
             dist.barrier()
 
     def watch(self) -> None:
-        """Give signs of life from now on, and end this process where those of another rank stay away."""
+        """Send heartbeats from now on, and end this process if those of another rank stop."""
         if self.store is not None:
-            self.pulse = Pulse(self.store.clone(), self.rank, self.world)  # a connection that nothing else waits on
+            self.pulse = Pulse(self.store.clone(), self.rank, self.world)  # over a separate connection
 
     def close(self) -> None:
         """Leave the group."""
@@ -89,11 +89,11 @@ class Ranks:
 
 
 class Pulse:
-    """Signs of life of all ranks, as counters in the store that they met by; one that stands still is missed.
+    """Heartbeats of all ranks, as counters in their rendezvous store.
 
-    A rank that waits in a sum over all ranks cannot notice that another one is stopped. So two threads do: one counts
-    and reads the counters, which never returns where the store itself is gone, and one looks at what was read. It
-    measures in beats, not seconds, so that a pause of all ranks together is none.
+    A rank that waits in an all-reduce cannot notice that another one has stopped, so two threads do. One updates and
+    reads the counters, which blocks if the store itself is gone; the other checks what was read. It counts beats, not
+    seconds, so that a pause of all ranks together does not matter.
     """
 
     def __init__(self, store: Any, rank: int, world: int) -> None:
@@ -104,7 +104,7 @@ class Pulse:
         threading.Thread(target=self._look, daemon=True).start()
 
     def leave(self) -> None:
-        """The work is done: the other ranks no longer expect signs of life."""
+        """Tell the other ranks not to expect heartbeats any more."""
         self.left.set()
         self.counting.join(BEAT)
 
@@ -123,21 +123,21 @@ class Pulse:
             ]
             seen = now
             if max(missed) >= MOST_MISSED:
-                # Where this rank's own count stands still too, the store does not answer. Rank 0 holds it.
+                # If this rank's own counter has stopped too, the store does not answer. Rank 0 holds it.
                 silent = 0 if missed[self.rank] >= MOST_MISSED else missed.index(max(missed))
                 sys.stderr.write(
-                    f"regard: Rank {silent} has given no sign of life for {MOST_MISSED * BEAT:g} seconds: it "
-                    f"is stopped or cannot be reached. Rank {self.rank} ends; to resume, repeat the command.\n"
+                    f"regard: Rank {silent} has not responded for {MOST_MISSED * BEAT:g} seconds: it "
+                    f"is stopped or cannot be reached. Rank {self.rank} exits; to resume, repeat the command.\n"
                 )
                 sys.stderr.flush()
-                os._exit(1)  # the main thread may wait for the other rank where no exception reaches it
+                os._exit(1)  # the main thread may wait in a collective, where no exception reaches it
 
 
 class Reducer:
     """Sums gradients over all ranks in buckets, each sent as soon as the backward pass has filled it.
 
-    Gradients come in the reverse order of the weights, roughly. Every rank sends all buckets in one fixed order, also
-    those that it has no gradient for.
+    Gradients arrive roughly in the reverse order of the weights. Every rank sends all buckets in the same order, even
+    those without a gradient.
     """
 
     def __init__(self, weights: Sequence[nn.Parameter]) -> None:
@@ -152,15 +152,15 @@ class Reducer:
             self.place[weight] = len(self.buckets) - 1
             filled += weight.nbytes
             weight.register_post_accumulate_grad_hook(self._filled)
-        self.missing: list[int] = []  # gradients of each bucket that are not there yet; empty: nothing is sent yet
+        self.missing: list[int] = []  # missing gradients of each bucket; empty: sending has not begun
         self.sent: list[tuple[Tensor, Any]] = []
 
     def begin(self) -> None:
-        """Send what the next backward pass fills: it is the last one of this update."""
+        """Send the buckets during the next backward pass, the last one of this update."""
         self.missing = [len(bucket) for bucket in self.buckets]
 
     def finish(self) -> None:
-        """Send what is left, and wait: afterwards every gradient is the sum over all ranks."""
+        """Send the remaining buckets and wait; afterwards every gradient is the sum over all ranks."""
         while len(self.sent) < len(self.buckets):
             self._send()
         for bucket, (flat, work) in zip(self.buckets, self.sent, strict=True):

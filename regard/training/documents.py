@@ -1,4 +1,4 @@
-"""Classifying documents as a task: labelled documents in, cross-entropy as the objective, accuracy on held-out ones."""
+"""Document classification as a task: labelled documents in, cross-entropy, accuracy on held-out data."""
 
 import numpy as np
 import torch
@@ -24,14 +24,14 @@ SHOWN = 3  # held-out documents shown in each validation
 def read_vectors(
     path: str, vocabulary: Vocabulary, width: int, reading: Reading = READING
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The ids [N] of the words of a vocabulary that a file of word vectors has, and their vectors [N, width].
+    """The ids [N] and vectors [N, width] of the words of a vocabulary that a file of word vectors contains.
 
-    The file has word2vec's text form: a word and its numbers on each line, separated by spaces. A first line of two
-    numbers, how many words and how wide, is left out, and so are blank lines and, as GloVe has them, words with spaces.
-    Of a word that comes twice the first vector counts.
+    The file has word2vec's text format: a word and its numbers on each line, separated by spaces. A first line with the
+    count and the width is skipped, and so are blank lines and words with spaces (in GloVe). If a word occurs twice, its
+    first vector is used.
     """
     found: dict[int, list[float]] = {}
-    fits = False  # whether a line of the right width was there
+    fits = False  # whether the previous vector had the right width
     for number, line in enumerate(read_lines(path, reading), start=1):
         word, *texts = line.rstrip(" \r").split(" ")
         if is_blank(line) or (number == 1 and len(texts) == 1):
@@ -41,7 +41,7 @@ def read_vectors(
         fits = len(texts) == width
         if not fits:
             raise DataError(
-                f"{path}, line {number}: a vector of model.embedding = {width} numbers was expected; got {len(texts)}."
+                f"{path}, line {number}: expected a vector of model.embedding = {width} numbers; got {len(texts)}."
             )
         ids = vocabulary.encode(word).ids
         if len(ids) != 1 or ids[0] == UNKNOWN or ids[0] in found:
@@ -49,24 +49,24 @@ def read_vectors(
         try:
             found[ids[0]] = [float(text) for text in texts]
         except ValueError:
-            raise DataError(f"{path}, line {number}: {word[:40]!r} is followed by what is no number.") from None
+            raise DataError(f"{path}, line {number}: expected numbers after {word[:40]!r}.") from None
     if not found:
-        raise DataError(f"{path} has a vector for no word of the vocabulary; is it of the same language and case?")
+        raise DataError(f"{path} has no vector for any word of the vocabulary; check its language and case.")
     vectors = np.array([*found.values()], np.float32)  # [N, width]
     if not np.isfinite(vectors).all():
-        raise DataError(f"{path} has vectors with numbers that are not finite; train them again.")
+        raise DataError(f"{path} has vectors with non-finite numbers; train them again.")
     return np.array([*found], np.int64), vectors
 
 
 class Documents(Task):
-    """Labelled documents. Their `batch_tokens` are words; nothing is padded."""
+    """Labelled documents. `batch_tokens` counts words; nothing is padded."""
 
     recurs = False
     on_host = ("lengths", "counts")  # the model groups its rows by them
     each = "sentences"  # a document has one class
 
     def ready(self, model: nn.Module) -> None:
-        """Start from the word vectors that the settings name; a word without one keeps its random vector."""
+        """Load the word vectors of the settings; a word without one keeps its random vector."""
         settings = self.data.encoding.config
         if settings.vectors:
             table: Tensor = model.embed.weight  # type: ignore[union-attr, assignment]
@@ -82,7 +82,7 @@ class Documents(Task):
         return len(batch.words), len(batch.labels)
 
     def loss(self, model: nn.Module, batch: DocumentBatch) -> Loss:
-        """Cross-entropy of the class, one for each document; with `consistency` that of two passes that shall agree."""
+        """Cross-entropy of the class of each document; with `consistency`, R-Drop over two passes."""
         inputs, labels = (batch.words, batch.lengths, batch.counts), batch.labels
         smoothing, weight = self.config.label_smoothing, self.config.consistency
         if not weight:
@@ -93,7 +93,7 @@ class Documents(Task):
         return Loss(total / 2 + weight / 4 * apart.sum())
 
     def validate(self, model: nn.Module) -> Validation:
-        """Loss and accuracy on held-out documents; where it is known which sentences decide, their weight."""
+        """Loss and accuracy on held-out documents, and the weight of the deciding sentences if they are known."""
         device = next(model.parameters()).device
         dev, answers = self.data.dev, np.zeros(len(self.data.dev), np.int64)
         if not len(dev):

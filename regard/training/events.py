@@ -1,4 +1,4 @@
-"""What happened, and when: events for an observer, and metrics.jsonl (TensorBoard too, where it is installed)."""
+"""Events of training for an observer, and metrics.jsonl (and TensorBoard, if it is installed)."""
 
 import json
 import math
@@ -20,13 +20,13 @@ class DataReady(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """Training resumes from a checkpoint; newer ones of the steps `damaged` could not be used."""
+    """Training resumes from a checkpoint; newer checkpoints of the steps `damaged` could not be used."""
 
     step: int
     damaged: list[str]
 
 
-ENDLESS = 10**9  # updates in all, where only the clock ends training
+ENDLESS = 10**9  # total updates if only the clock ends training
 
 
 class Stepped(NamedTuple):
@@ -37,21 +37,21 @@ class Stepped(NamedTuple):
     epoch: int
     loss: float  # per token
     rate: float
-    tokens_per_second: float  # real target tokens by the wall clock, the wait for data included
-    seconds_left: float | None  # None where nothing is known of the pace, as after the first update
+    tokens_per_second: float  # real target tokens by the wall clock, including the wait for data
+    seconds_left: float | None  # None if the pace is not known, as after the first update
 
 
 class Skipped(NamedTuple):
-    """An update was left out, since its loss or gradient was not finite or it did not fit into memory."""
+    """An update was skipped because its loss or gradient was not finite, or it did not fit into memory."""
 
     step: int
     reason: str
     examples: list[int]
-    lines: list[int]  # of the corpus, where the examples are lines of one
+    lines: list[int]  # of the corpus, if the examples are lines
 
 
 class Noticed(NamedTuple):
-    """Something that a person should know, in a sentence."""
+    """A message for the user."""
 
     step: int
     text: str
@@ -64,7 +64,7 @@ class Validated(NamedTuple):
     metrics: dict[str, float]
     samples: list[str]
     best: bool
-    by: str = "loss"  # the measure that decides which is the best
+    by: str = "loss"  # the metric that decides which is the best
 
 
 class Saved(NamedTuple):
@@ -86,24 +86,24 @@ class Finished(NamedTuple):
 
 
 Event = DataReady | Resumed | Stepped | Skipped | Noticed | Validated | Saved | Finished
-Observe = Callable[[Event], Any]  # True: stop with the next update, saved
+Observe = Callable[[Event], Any]  # returns True to save and stop after the next update
 
 
 def wants_stop(answer: Any) -> bool:
-    """Whether an observer has returned True, its own or numpy's (as of a comparison with a mean); others mean nothing.
+    """Whether an observer has returned True, Python's or numpy's; other values are ignored.
 
     >>> import numpy
     >>> wants_stop(True), wants_stop(numpy.mean([3.0]) > 2), wants_stop(None), wants_stop(1)
     (True, True, False, False)
     """
-    # By name: numpy is not imported for the help of a command.
+    # By name, so that numpy is not imported for a command's help.
     return type(answer).__name__ in ("bool", "bool_") and bool(answer)
 
 
 class Journal:
-    """Writes metrics.jsonl. On resuming, lines after the step gone back to are dropped: they will be written again.
+    """Writes metrics.jsonl. On resuming, lines after the resumed step are dropped, since they will be written again.
 
-    So is the validation of that step where it is still `due`. A number that is not finite is written as null.
+    So is the validation of that step if it is still `due`. A number that is not finite is written as null.
     """
 
     def __init__(self, run: Path, resumed_at: int, due: bool = False) -> None:
@@ -121,7 +121,7 @@ class Journal:
         write_atomically(self.path, "".join(kept).encode())
 
     def keep(self, event: Event) -> None:
-        """Write what is worth keeping of an event."""
+        """Write an event, if it is of a kind to keep."""
         if isinstance(event, Stepped):
             numbers = {"rate": event.rate, "tokens_per_second": round(event.tokens_per_second, 1)}
             self.write(event.step, loss=round(event.loss, 6), **numbers)
@@ -141,7 +141,7 @@ class Journal:
                 stream.write(json.dumps({"step": step, **finite}) + "\n")
         except OSError as error:
             raise RunError(
-                f"{self.path} could not be written: {error.strerror or error}; the last checkpoint is sound."
+                f"{self.path} could not be written: {error.strerror or error}; the last checkpoint is valid."
             ) from error
         if self.board is not None:
             for name, number in numbers.items():
@@ -149,7 +149,7 @@ class Journal:
                     self.board.add_scalar(name, number, step)
 
     def close(self) -> None:
-        """Finish what is being written."""
+        """Close the TensorBoard writer."""
         if self.board is not None:
             self.board.close()
 

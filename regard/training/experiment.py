@@ -1,4 +1,4 @@
-"""All settings of a run: read from TOML tables, completed by the preset and recipe of the model, written back whole."""
+"""All settings of a run: read from TOML tables, completed by the preset and recipe of the model, and written back."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ SECTIONS = ("data", "model", "train", "decode")
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """Everything that makes a run what it is."""
+    """All settings of a run."""
 
     task: str
     name: str  # of the model, as in the registry
@@ -40,7 +40,7 @@ class Experiment:
     decode: DecodeConfig
 
     def tables(self) -> dict[str, dict[str, Any]]:
-        """Plain tables, every setting spelled out."""
+        """Plain tables with every setting."""
         package = package_of(self.name, self.model)
         origin = {"package": package} if package else {}  # what must be imported to load the run
         model = {"name": self.name, **origin, "preset": self.preset, **dataclasses.asdict(self.model)}
@@ -67,14 +67,14 @@ KINDS: dict[str, Kind] = {
     "language": Kind(TextDataConfig, lambda one, run, how: TextEncoding(one.data), Language),
 }
 READS = {  # task -> what its models are trained on instead of sentence pairs
-    "caption": "pictures with captions: data.images=FOLDER with NAME.txt beside NAME.jpg, or --corpus shapes",
+    "caption": "pictures with captions: data.images=FOLDER with NAME.txt next to NAME.jpg, or --corpus shapes",
     "classify": "labelled documents: data.files=FILE.tsv with label, tab, text on each line, or --corpus reviews",
     "language": "text: data.files=FILE.txt, or --corpus tales",
 }
 
 
 def check_tables(tables: Mapping[str, Any]) -> None:
-    """Refuse a section that does not exist, and one that is not a table."""
+    """Refuse an unknown section, and one that is not a table."""
     for name, table in tables.items():
         check_known("section", name, (*SECTIONS, "task"), " of settings")
         if name in SECTIONS and not isinstance(table, Mapping):
@@ -82,12 +82,12 @@ def check_tables(tables: Mapping[str, Any]) -> None:
 
 
 def resolve(tables: Mapping[str, Any]) -> Experiment:
-    """Settings from tables: the defaults, then the model's preset and recipe, then what the tables say."""
+    """Settings from tables, over the model's preset and recipe, over the defaults."""
     check_tables(tables)
     model = dict(tables.get("model", {}))
     if "name" not in model:
         raise ConfigError(
-            f"Which model? Set model.name (or --model) to one of: {', '.join(MODELS)}; or pass --minutes, which "
+            f"No model is set: set model.name (or --model) to one of: {', '.join(MODELS)}; or pass --minutes, which "
             f"chooses a translator."
         )
     name, size = str(model.pop("name")), str(model.pop("preset", "small"))
@@ -95,27 +95,27 @@ def resolve(tables: Mapping[str, Any]) -> Experiment:
     task = tables.get("task", found.task)
     if task != found.task:
         raise ConfigError(f"The model {name} is for the task {found.task!r}; got task = {task!r}. Leave it out.")
-    given = tables.get("data", {})
-    for side in [side for side in ("source", "target", "tmx") if side in given and task in READS]:
+    corpus = tables.get("data", {})
+    for side in [side for side in ("source", "target", "tmx") if side in corpus and task in READS]:
         raise ConfigError(f"{name} is trained on {READS[task]}; leave data.{side} out.")
     recipe = {**found.recipes.get(size, {}), **tables.get("train", {})}
-    data, train = read(KINDS[task].data, given, "data"), read(TrainConfig, recipe, "train")
+    data, train = read(KINDS[task].data, corpus, "data"), read(TrainConfig, recipe, "train")
     if train.guided and not getattr(data, "alignment", ""):
         raise ConfigError(
-            "train.guided needs word links to guide attention by: set data.alignment to a file of links i-j, or to "
-            "gold for a built-in corpus of translations; or set train.guided=0."
+            "train.guided needs word links: set data.alignment to a file of links i-j, or to gold for a built-in "
+            "corpus of translations; or set train.guided=0."
         )
     if train.coverage and task != "translate":
         raise ConfigError(f"train.coverage is for translation; the task is {task}. Leave it out.")
     if train.consistency and task not in ("translate", "classify"):
         raise ConfigError(f"train.consistency is for translation and documents; the task is {task}. Leave it out.")
     chosen = read(found.config, model, "model", over=preset(name, size))
-    check_sizes(chosen)  # now, and not when a large corpus has been read
+    check_sizes(chosen)  # before a large corpus is read
     if task == "translate" and getattr(chosen, "tied", "") == "all":
-        if given.get("joint") is False:
+        if corpus.get("joint") is False:
             raise ConfigError(
-                "model.tied = 'all' makes one matrix of both languages, which needs one vocabulary: leave data.joint "
-                "out or set it to true, or set model.tied to 'target'."
+                "model.tied = 'all' shares one matrix between both languages, which needs a joint vocabulary: leave "
+                "data.joint out or set it to true, or set model.tied to 'target'."
             )
         data = dataclasses.replace(data, joint=True)
     decode = read(DecodeConfig, tables.get("decode", {}), "decode")

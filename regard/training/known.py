@@ -1,6 +1,6 @@
-"""The translators that ship with regard, and their names, which work wherever a run folder does.
+"""The translators included with regard; their names work wherever a run folder does.
 
-In a source tree they are in the folder `models` beside the package, in an installed package in `regard/shipped`.
+In a source tree they are in the folder `models` next to the package, in an installed package in `regard/shipped`.
 """
 
 import difflib
@@ -18,13 +18,13 @@ FOLDERS = {  # name -> folder
     "fr-en": "fr-en",
 }
 _DIRECTION = re.compile(r"[a-z]{2}-[a-z]{2}(/\w+)?")  # the name of a model, unlikely for a run
-LONGEST = 1000  # characters of a name; what is longer is a text
+LONGEST = 1000  # characters of a name; anything longer is a text
 PACKAGE = Path(__file__).resolve().parent.parent
 HOMES = (PACKAGE / "shipped", PACKAGE.parent / "models")
 
 
 def find_run(run: str | Path) -> Path:
-    """The folder of a run: the folder of this name where there is one, else the model that ships under this name."""
+    """The folder of a run: the folder of this name if it exists, otherwise the included model of this name."""
     path, name = Path(run), Path(run).as_posix()
     if os.path.isdir(path):  # Path.is_dir raises for a name that is too long, such as a sentence
         return path
@@ -39,8 +39,8 @@ def find_run(run: str | Path) -> Path:
         return folder
     if len(name) > LONGEST:
         raise RunError(
-            f"Expected the name of a run or model; got a text of {len(name):,} characters. Name one before the text, "
-            f"such as en-fr."
+            f"Expected the name of a run or model; got a text of {len(name):,} characters. Put the name before the "
+            f"text, such as en-fr."
         )
     if " " in name:
         raise RunError(
@@ -54,14 +54,14 @@ def find_run(run: str | Path) -> Path:
     if close or _DIRECTION.fullmatch(name):
         hint = f" Did you mean '{close[0]}'?" if close else ""
         raise RunError(
-            f"There is no run folder {name} and no model of that name.{hint} Known: {', '.join(FOLDERS)}; others are "
-            f"trained with `regard train`."
+            f"There is no run folder or model {name}.{hint} Known: {', '.join(FOLDERS)}; train others with "
+            f"`regard train`."
         )
     return path
 
 
 def near_run(path: Path) -> str:
-    """A did-you-mean for a run that is not there, where its folder has one of almost this name; else no text."""
+    """A did-you-mean for a missing run, if its folder has one with a similar name; otherwise an empty string."""
     close = difflib.get_close_matches(path.name, runs_in(path.parent), n=1)
     return f" Did you mean '{path.with_name(close[0])}'?" if close else ""
 
@@ -75,27 +75,27 @@ def runs_in(folder: Path) -> list[str]:
 
 
 def shipped_folder(name: str) -> Path | None:
-    """The folder of a model that ships, if it is installed."""
+    """The folder of an included model, if it is installed."""
     places = (home / FOLDERS[name] for home in HOMES)
     return next((place for place in places if (place / "manifest.json").is_file()), None)
 
 
 def shipped_name(run: Path) -> str:
-    """The name of a model that ships, by its folder; empty for any other."""
+    """The name of an included model, by its folder; empty for any other."""
     return next((name for name, folder in shipped().items() if run.exists() and run.samefile(folder)), "")
 
 
 def check_own(run: Path) -> None:
-    """Refuse to change a model that ships."""
+    """Refuse to change an included model."""
     if name := shipped_name(run):
         raise RunError(
-            f"{name} ships with regard and is not changed; make a copy of your own and use that: regard export "
-            f"{name} --out {run.resolve().name}-copy."
+            f"{name} is included with regard and cannot be changed; make a copy and use that: regard export {name} "
+            f"--out {run.resolve().name}-copy."
         )
 
 
 def shipped() -> dict[str, Path]:
-    """The models that are installed, each once under its shortest name."""
+    """The installed models, each once under its shortest name."""
     found: dict[Path, str] = {}
     for name in FOLDERS:
         folder = shipped_folder(name)

@@ -1,9 +1,8 @@
 """Language modelling as a task: rows of text in, cross-entropy as the objective, perplexity on held-out text.
 
-Every row is read from the start: with `data.context` = 0 that is a line by itself. With `data.streams` a row continues
-from the state that the row before it ended in, but gradients end at its beginning: truncated back-propagation through
-time. Batches are a pure function of the settings and the epoch, as the loop needs; the states are the task's own, and
-checkpoints hold them.
+Every row starts from a fresh state; with `data.context` = 0 a row is one line. With `data.streams` a row continues from
+the final state of the previous row, but gradients stop at its start: truncated back-propagation through time. Batches
+are a pure function of the settings and the epoch; the task holds the states, and checkpoints save them.
 """
 
 import dataclasses
@@ -28,7 +27,7 @@ from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Task, Validation
 
 SHOWN = 3  # texts written in each validation
-LONGEST = 40  # tokens of such a text
+LONGEST = 40  # tokens of such a text, at most
 
 
 class Language(Task):
@@ -50,7 +49,7 @@ class Language(Task):
             _, after = model.read(torch.full((1, 1), START, device=device_of(state)), state)  # type: ignore[operator]
         if [part.shape for part in leaves(after)] != [part.shape for part in leaves(state)]:
             raise ConfigError(
-                f"data.streams needs a state of fixed size, and `read` of {type(model).__name__} makes it grow; "
+                f"data.streams needs a state of fixed size, but the state of {type(model).__name__} grows in `read`; "
                 f"define `cut`, or leave data.streams out."
             )
 
@@ -67,7 +66,7 @@ class Language(Task):
         return int(batch.lengths.sum()), len(batch.target)
 
     def loss(self, model: nn.Module, batch: TextBatch | StreamBatch) -> Loss:
-        """Cross-entropy of every token, ends of lines among them."""
+        """Cross-entropy of every token, including ends of lines."""
         smoothing = self.config.label_smoothing
         if isinstance(batch, TextBatch):
             return Loss(likelihood(model, batch.target, smoothing=smoothing)[0])
@@ -79,11 +78,11 @@ class Language(Task):
 
         hidden, after = model.read(batch.words, map_nested(self.carried, begin))  # type: ignore[operator]
         for kept, new in zip(leaves(self.carried), leaves(after), strict=True):
-            kept.copy_(new.detach())  # in place, where a captured update finds it again
+            kept.copy_(new.detach())  # in place, for captured updates
         return Loss(output_likelihood(model, hidden, batch.target, smoothing)[0])
 
     def carry(self, sums: Tensor, sound: Tensor) -> None:
-        """After an update that was left out, streams continue from zero states."""
+        """After a skipped update, streams continue from zero states."""
         for kept in leaves(self.carried):
             kept.masked_fill_(~sound, 0)
 
@@ -97,9 +96,9 @@ class Language(Task):
         self.carried = map_nested(model.stream(1), lambda part: next(found).to(part.device, part.dtype, copy=True))  # type: ignore[operator]
 
     def validate(self, model: nn.Module) -> Validation:
-        """Loss and perplexity a token over all held-out text, and a few texts that the model writes.
+        """Loss and perplexity per token over all held-out text, and a few sampled texts.
 
-        Of tales also `last_word`, how often the last word is right: only a model that remembers can know it.
+        For tales also `last_word`, the accuracy of the last word, which only a model with memory can predict.
         """
         device = next(model.parameters()).device
         nll, tokens = text_loss(model, self.data.dev, device)  # type: ignore[arg-type]

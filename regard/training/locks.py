@@ -1,4 +1,4 @@
-"""One process at a time in a run folder: the lock, and what a killed process may leave beside it."""
+"""One process at a time in a run folder: the lock, and leftovers of a killed process."""
 
 import os
 import sys
@@ -14,39 +14,39 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-LEFT = ".*.[0-9]*.tmp"  # what a killed process may leave in a run folder
+LEFT = ".*.[0-9]*.tmp"  # temporary files that a killed process may leave in a run folder
 
 
 @contextmanager
 def held(run: Path) -> Iterator[None]:
-    """Hold a run folder, which is made if need be, for the block: another process is refused before it touches it.
+    """Lock a run folder for the block and create it if needed; another process is refused before it changes anything.
 
-    The system releases it when the process ends, however it ends. A folder that was made here and is still empty at
-    the end is removed again.
+    The system releases the lock when the process ends, however it ends. A folder that was created here and is still
+    empty at the end is removed.
     """
     made = not run.exists()
     if not made and not run.is_dir():
         raise RunError(f"{run} is a file; --out needs the name of a folder for the run.")
     if not made and not (run / "config.toml").exists() and not all(map(is_scratch, run.iterdir())):
-        raise RunError(f"{run} exists and is not a run of regard; nothing was touched. Choose another --out.")
+        raise RunError(f"{run} exists and is not a run of regard; nothing was changed. Choose another --out.")
     with locked(run, "is training"):
         try:
             yield
         finally:
             if made and all(map(is_scratch, run.iterdir())):
-                with suppress(OSError):  # another process may have come since
+                with suppress(OSError):  # another process may use it by now
                     (run / ".lock").unlink()
                     run.rmdir()
 
 
 def is_scratch(path: Path) -> bool:
-    """Whether a file of a run folder is the lock, or what a killed process left."""
+    """Whether a file of a run folder is the lock or a leftover of a killed process."""
     return path.name == ".lock" or path.match(LEFT)
 
 
 @contextmanager
 def locked(folder: Path, doing: str) -> Iterator[None]:
-    """Hold a folder, which is made if need be, for the block; `doing` is what another process in it is said to do."""
+    """Lock a folder for the block and create it if needed; `doing` describes another process in the error message."""
     path = folder / ".lock"
     while True:
         make_folder(folder)
@@ -65,7 +65,7 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
 
 
 def _lock(handle: int) -> bool:
-    """Lock an open file; False where another process has. A file system without locks counts as free."""
+    """Lock an open file; False if another process holds it. A file system without locks counts as free."""
     try:
         if sys.platform == "win32":
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)

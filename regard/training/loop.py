@@ -1,10 +1,10 @@
-"""The one training loop: what is trained comes in as a `Task`.
+"""The training loop, the same for every `Task`.
 
-Around it are the update itself (update.py), the progress that a checkpoint keeps (cursor.py), the checkpoints
-(checkpoints.py), and the sentences for a person (notices.py).
+Its parts are the update (update.py), the progress in a checkpoint (cursor.py), the checkpoints (checkpoints.py), and
+messages for the user (notices.py).
 
-Everything random is a pure function of (seed, step), and the order of batches of (seed, epoch). A checkpoint therefore
-needs no generator state, and a run that was killed anywhere ends with the same bits as one that was not (on a CPU).
+Randomness is a pure function of (seed, step), and the order of batches of (seed, epoch). So a checkpoint needs no
+generator state, and on a CPU a run that was killed and resumed ends with the same bits as an uninterrupted one.
 """
 
 import math
@@ -30,8 +30,8 @@ from regard.training.task import Task
 from regard.training.update import Late, MicroBatch, Numbers, Update, arithmetic, host_threads
 from regard.training.weights import set_weights
 
-RECENT = 32  # updates on a GPU that the speed is measured over: their numbers arrive late, several at a time
-PATIENCE_WITH_NAN = 10  # updates in a row that may be left out before training gives up
+RECENT = 32  # updates over which the speed is measured on a GPU, where numbers arrive late, several at a time
+PATIENCE_WITH_NAN = 10  # skipped updates in a row before training gives up
 
 
 class Made(NamedTuple):
@@ -44,7 +44,7 @@ class Made(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The run that another begins from."""
+    """The run that another run starts from."""
 
     name: str
     sha256: str  # of the file of its weights
@@ -59,12 +59,12 @@ class Loop:
         if config.precision != "float32" and ranks.device.type == "cpu":
             raise ConfigError(f"train.precision = '{config.precision}' needs a GPU; use float32 on a CPU.")
         if task.alone and ranks.world > 1:
-            raise ConfigError("data.streams is trained by one process; start it without torchrun, or with --workers 1.")
+            raise ConfigError("data.streams needs a single process; start it without torchrun, or with --workers 1.")
         self.task, self.config, self.run_folder, self.ranks = task, config, run, ranks
         self.observe = observe if observe and ranks.first else lambda event: None
         self.model = model.to(ranks.device)
         self.on_gpu = ranks.device.type == "cuda"
-        self.even = self.on_gpu and config.capture and task.recurs  # batches of few shapes, so that updates recur
+        self.even = self.on_gpu and config.capture and task.recurs  # batches of few shapes, for CUDA graphs
         self.make_update = Update(self.model, config, ranks, capture=self.even)
         self.parameters, self.optimiser = self.make_update.weights, self.make_update.optimiser
         self.checkpoints = Checkpoints(run, self.model, self.optimiser, writer(ranks.device))
@@ -87,20 +87,20 @@ class Loop:
     # --- from start to end
 
     def run(self) -> str:
-        """Train to the end, or until a stop is requested; returns why it ended. The finished weights are published."""
+        """Train to the end and publish the weights, or until a stop is requested; returns why it ended."""
         self.resume()
         reason = self.over()
         if reason and any(self.ranks.add(self.ranks.first and runs.is_finished(self.run_folder))):
             self.observe(events.Finished(self.cursor.step, reason, self.cursor.seconds))
-            return reason  # the same command again
+            return reason  # the command was repeated
         self.clock.start(self.cursor.seconds)
         if self.ranks.first:
             self.journal = events.Journal(self.run_folder, self.cursor.step, self.cursor.due)
         try:
             with self.stop.listening(), arithmetic(self.config.precision), host_threads(self.ranks.device):
                 reason = self.train()
-                if not self.stopped and self.ranks.first:
-                    self.finish()
+                if not self.stopped and self.ranks.first:  # publish the best checkpoint, or the average of the newest
+                    self.checkpoints.publish(self.task, self.cursor, self.config.average, self.about)
             self.ranks.wait()
         finally:
             if self.journal:
@@ -109,14 +109,14 @@ class Loop:
         return reason
 
     def start_from(self, origin: Origin) -> None:
-        """Make the weights of another run the checkpoint of step 0, which every rank resumes from."""
+        """Save the weights of another run as the checkpoint of step 0, from which every rank resumes."""
         set_weights(self.model, origin.weights, origin.name)
         self.cursor.origin = {"run": origin.name, "weights": origin.sha256}
         self.write_checkpoint()
         self.settle()
 
     def resume(self) -> None:
-        """Continue from the newest whole checkpoint, if there is one."""
+        """Continue from the newest intact checkpoint, if there is one."""
         cursor, damaged = self.checkpoints.resume(self.task)
         if cursor:
             self.cursor = cursor
@@ -128,7 +128,7 @@ class Loop:
         if self.ranks.first:
             runs.withdraw(self.run_folder)  # a finished run that continues is not finished
         if self.on_gpu and self.config.capture and not self.even:
-            self.report_uncaptured("the batches of this task have no shape that recurs")
+            self.report_uncaptured("the batches of this task have no recurring shapes")
         if self.cursor.due:
             self.after_update()
         self.clock.rest()
@@ -163,19 +163,15 @@ class Loop:
         return "time" if self.time_is_up else ""
 
     def ended(self) -> str:
-        """Why the loop ends here, finished or not; where it is stopped, as this rank knows it."""
+        """Why the loop ends here, finished or stopped."""
         return self.stop.reason if self.stopped else self.over()
-
-    def finish(self) -> None:
-        """Publish the best checkpoint, or the average of the newest."""
-        self.checkpoints.publish(self.task, self.cursor, self.config.average, self.about)
 
     # --- one update
 
     def load(self, plan: EpochPlan, start: int, epoch: int) -> Iterator[MicroBatch]:
         """Every batch of the plan from `start` on, with the tensors of this rank's rows, if it has any."""
         if self.on_gpu and self.ranks.device.index is not None:
-            torch.cuda.set_device(self.ranks.device)  # of the thread that this runs in, which pins memory
+            torch.cuda.set_device(self.ranks.device)  # of this thread, which pins memory
         for numbers in (plan[place].tolist() for place in range(start, len(plan))):
             mine = numbers[self.ranks.rank :: self.ranks.world]
             if not len(mine):
@@ -188,7 +184,7 @@ class Loop:
             yield MicroBatch(numbers, pinned(batch) if self.on_gpu else batch, *counts)
 
     def update(self, group: list[MicroBatch], last: bool) -> None:
-        """One update from a group of batches, or none where it is not sound; `last` says that it ends the epoch."""
+        """One update from a group of batches, skipped if it is not sound; `last` says that it ends the epoch."""
         cursor = self.cursor
         seed_everything(self.config.seed, cursor.step, self.ranks.rank)
         epoch = cursor.epoch + (cursor.position + len(group) - 1) / self.batches_an_epoch
@@ -202,7 +198,7 @@ class Loop:
             self.report_uncaptured(self.make_update.refusal)
 
     def rate(self, epoch: float) -> float:
-        """The learning rate of an update, made after `epoch` epochs."""
+        """The learning rate of an update after `epoch` epochs."""
         width = getattr(getattr(self.model, "config", None), "width", 1)
         # Clocks of several ranks differ, and their rates must not.
         share = self.clock.share(self.cursor.seconds) if self.ranks.world == 1 else 0.0
@@ -212,10 +208,10 @@ class Loop:
     # --- validations and checkpoints
 
     def after_update(self) -> None:
-        """Validate and save when it is time, and always at the end; a requested stop waits for the save alone.
+        """Validate and save when due, and always at the end; a requested stop waits only for the save.
 
-        A validation that a stop prevents stays due: it comes first when training resumes, so that a run which was
-        stopped is the same as one which was not.
+        A validation that a stop prevents stays due: it runs first when training resumes, so that a stopped run equals
+        an uninterrupted one.
         """
         cursor, config = self.cursor, self.config
         now = cursor.step % config.validate_every == 0 if config.validate_every else cursor.position == 0
@@ -223,19 +219,19 @@ class Loop:
         saves = cursor.step % config.save_every == 0
         if not (cursor.due or saves or self.stopped):
             return
-        for made, numbers in self.late.read():  # all that still wait
+        for made, numbers in self.late.read():  # all pending numbers
             self.report(made, numbers)
         cursor.due = cursor.due or bool(self.over())
         if self.time_is_up:
-            cursor.seconds = max(cursor.seconds, self.clock.limit)  # the validation that follows is part of the time
+            cursor.seconds = max(cursor.seconds, self.clock.limit)  # includes the last validation
         best = cursor.due and not self.stopped and self.validate()
         planned = best or saves or bool(self.over() and not self.stopped)
         if planned or self.stopped:
             self.save(planned)
-        self.clock.rest()  # the speed is that of training alone
+        self.clock.rest()  # the speed counts training only
 
     def validate(self) -> bool:
-        """Measure on rank 0; returns whether this is the best so far, the same on every rank."""
+        """Validate on rank 0; returns on every rank whether this is the best so far."""
         began = self.clock.spent()
         found = torch.zeros(len(Verdict._fields) + 1, dtype=torch.float64, device=self.ranks.device)
         if self.ranks.first:
@@ -250,7 +246,7 @@ class Loop:
         return bool(better)
 
     def measure(self) -> Verdict | None:
-        """The verdict on held-out examples; None where a stop was requested meanwhile."""
+        """The verdict on held-out examples; None if a stop was requested meanwhile."""
         self.model.eval()
         try:
             with self.stop.breakable(), torch.inference_mode():
@@ -264,9 +260,9 @@ class Loop:
         return verdict
 
     def save(self, planned: bool) -> None:
-        """Commit a checkpoint, then delete the ones that are not needed any more.
+        """Commit a checkpoint, then delete those that are no longer needed.
 
-        One that is not `planned` serves only to resume from, so that averages do not depend on stops.
+        An unplanned one is used only for resuming, so that averages do not depend on stops.
         """
         cursor = self.cursor
         if planned and cursor.step not in cursor.kept:
@@ -292,7 +288,7 @@ class Loop:
     # --- reports
 
     def report(self, made: Made, numbers: Numbers) -> None:
-        """Report what became of an update, once its numbers are known; all ranks agree on them."""
+        """Report an update once its numbers are known; they are the same on all ranks."""
         self.stopped = bool(numbers.stop) or (self.ranks.world == 1 and self.stop.requested)
         self.time_is_up = bool(numbers.time_is_up)
         seconds = self.clock.lap()
@@ -314,7 +310,7 @@ class Loop:
         self.emit(events.Stepped(made.step, self.total, made.epoch, *measured))
 
     def skip(self, made: Made, reason: str) -> None:
-        """Report the examples of an update that was left out; stop when it happens repeatedly."""
+        """Report the examples of a skipped update; stop after too many in a row."""
         numbers = [int(number) for part in made.group for number in part.numbers]
         self.cursor.skipped += 1
         self.emit(events.Skipped(made.step, reason, numbers, self.task.lines(numbers)))
@@ -327,7 +323,7 @@ class Loop:
         self.notice(f"updates run without CUDA graphs, which are faster: {reason}")
 
     def notice(self, text: str) -> None:
-        """Report something that a person should know."""
+        """Report a message for the user."""
         self.emit(events.Noticed(self.cursor.step, text))
 
     def emit(self, event: events.Event) -> None:
@@ -345,13 +341,13 @@ def grouped(batches: Iterator[Any], size: int) -> Iterator[list[Any]]:
 
 
 def pinned(batch: Any) -> Any:
-    """A batch in memory that a GPU copies from while the host continues."""
+    """A batch in pinned memory, which a GPU copies asynchronously."""
     return type(batch)(*(part.pin_memory() for part in batch))
 
 
 def seed_everything(seed: int, step: int, rank: int) -> None:
-    """All dropout of a step follows from these three numbers."""
+    """Seed all dropout of a step."""
     number = ((seed * 1_000_003 + step) * 65_537 + rank) % 2**63
     torch.default_generator.manual_seed(number)
-    if torch.cuda.is_initialized():  # torch.manual_seed would keep a traceback for each kind of device that is not
+    if torch.cuda.is_initialized():  # torch.manual_seed keeps a traceback for each uninitialised device
         torch.cuda.manual_seed_all(number)

@@ -1,4 +1,4 @@
-"""What a person should know about a training, as sentences: too few updates, two equal passes, an ignored source."""
+"""Messages about a training for the user: too few updates, two equal passes, an ignored source."""
 
 import math
 from typing import Any
@@ -11,8 +11,8 @@ from regard.training.settings import TrainConfig
 
 
 def few_updates(total: int, batches_an_epoch: int, config: TrainConfig, model: Any) -> list[str]:
-    """A note where training ends before anything can have been learned, as with a small corpus and few epochs; a model
-    that is trained already needs no more."""
+    """A note if there are too few updates to learn much, as with a small corpus and few epochs; not for a model that is
+    already trained."""
     if total >= FEW or config.steps or config.start_from:
         return []
     epochs = math.ceil(FEW * config.accumulate / batches_an_epoch)
@@ -24,18 +24,18 @@ def few_updates(total: int, batches_an_epoch: int, config: TrainConfig, model: A
 
 
 def equal_passes(config: TrainConfig, model: Any) -> list[str]:
-    """A note where R-Drop compares two passes of a model (its settings) that nothing makes different."""
+    """A note if R-Drop compares two passes of a model (its settings) without dropout or noise."""
     if not config.consistency or getattr(model, "dropout", True) or getattr(model, "noise", False):
         return []
     return [
-        "train.consistency compares two passes with different dropout, but model.dropout is 0, so that both passes are "
-        "equal and only cost time: set model.dropout above 0, or train.consistency=0"
+        "train.consistency compares two passes with different dropout, but model.dropout is 0, so both passes are "
+        "equal: set model.dropout above 0, or train.consistency=0"
     ]
 
 
 def few_in_time(fit: int, config: TrainConfig, model: Any) -> str:
-    """About `fit` updates of a model (its settings) fit into train.minutes; where it is trained already, smaller
-    batches would not make more of the time."""
+    """Only about `fit` updates of a model (its settings) fit into train.minutes. A model that is already trained would
+    not gain from smaller batches."""
     there = f"there is time for about {counted(fit, 'update')} in {counted(config.minutes, 'minute', 'g')} at this pace"
     if config.start_from:
         return f"{there}: more minutes would adapt the model further"
@@ -43,7 +43,7 @@ def few_in_time(fit: int, config: TrainConfig, model: Any) -> str:
 
 
 def long_warmup(total: int, config: TrainConfig) -> list[str]:
-    """A note where training ends before the learning rate has risen."""
+    """A note if training ends during the warm-up."""
     if total >= config.warmup or config.schedule == "halving":
         return []
     return [
@@ -53,8 +53,7 @@ def long_warmup(total: int, config: TrainConfig) -> list[str]:
 
 
 def _smaller(config: TrainConfig, model: Any) -> list[str]:
-    """What makes updates smaller: batches, and a model that is not as small as the preset tiny already, nor that of
-    another run."""
+    """How to make updates smaller: smaller batches, and a smaller model unless it is tiny or comes from another run."""
     tiny = next((one.presets["tiny"].width for one in MODELS.values() if isinstance(model, one.config)), 0)
     larger = not config.start_from and getattr(model, "width", 0) > tiny
     smaller = ["a smaller model (--preset tiny)"] if larger else []
@@ -62,7 +61,7 @@ def _smaller(config: TrainConfig, model: Any) -> list[str]:
 
 
 def best_rule(task: str, config: TrainConfig, held_out: int) -> list[str]:
-    """What "best so far" compares, where there are examples to validate with and the best is what is published."""
+    """How the best checkpoint is chosen, if there are validation examples and the best checkpoint is published."""
     sentences = min(held_out, config.validate_sentences) if task in ("translate", "caption") else 0
     by = "the lowest loss on all validation examples"
     if config.best_by == "bleu" and sentences:
@@ -74,7 +73,7 @@ def best_rule(task: str, config: TrainConfig, held_out: int) -> list[str]:
 
 
 def source_ignored(metrics: dict[str, float], model: Any) -> str:
-    """The model ignores its source, and what may help."""
+    """The model ignores its source; what may help."""
     gain = getattr(getattr(model, "config", None), "gain", 0.0)
     advice = "model.gain=0.5, " if gain > 0.5 else ""
     return (
@@ -85,9 +84,9 @@ def source_ignored(metrics: dict[str, float], model: Any) -> str:
 
 
 def gave_up(step: int, reason: str, skipped: int) -> str:
-    """Too many updates in a row were left out."""
+    """Too many updates in a row were skipped."""
     advice = "a smaller train.batch_tokens" if reason == "out of memory" else "a lower train.rate"
     return (
-        f"Training stopped at step {step}: {reason} in {skipped} updates in a row. The last checkpoint is sound; try "
-        f"{advice} in a new run, or look at the lines that metrics.jsonl names."
+        f"Training stopped at step {step}: {reason} in {skipped} updates in a row. The last checkpoint is valid; try "
+        f"{advice} in a new run, or check the corpus lines that metrics.jsonl lists."
     )

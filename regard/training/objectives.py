@@ -1,4 +1,4 @@
-"""What is minimised, as sums over a batch; the loop divides by tokens or sentences, since the papers differ in that."""
+"""Losses, as sums over a batch; the loop divides by tokens or sentences, since the papers differ."""
 
 from typing import Any
 
@@ -11,17 +11,16 @@ from regard.kernels.choose import END_TO_END, batches_path, loss_path
 from regard.kernels.cross_entropy import linear_consistency, linear_cross_entropy
 from regard.symbols import PAD
 
-# Added to a weight before its logarithm, which is finite then also for the exact zeros of sparse normalisers. A weight
-# however small keeps its gradient, 1 / weight, which a floor would cut off just where the model gives no weight to the
-# gold most surely; and 1 / LEAST still fits into float32 with room for factors on top.
+# Added to a weight before the logarithm, so that it is finite for the exact zeros of sparse normalisers. Unlike a
+# floor, it keeps the gradient 1 / weight of tiny weights, where the model is most wrong; 1 / LEAST fits into float32.
 LEAST = 1e-30
 
 
 def likelihood(model: nn.Module, *inputs: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """`cross_entropy` of what a model is given to write: the last of its inputs, target [B, T].
+    """`cross_entropy` of the last input, target [B, T].
 
-    Where the logits are a linear layer of `model.hidden(...)`, they are never all in memory at once. On a CPU a
-    model that takes sentences end to end computes no padding.
+    If the logits are a linear layer of `model.hidden(...)`, they are never all in memory at once. On a CPU, a model
+    that supports packed sentences computes no padding.
     """
     target = inputs[-1]
     if loss_path(getattr(model, "output", None)).name == "plain":
@@ -33,7 +32,7 @@ def likelihood(model: nn.Module, *inputs: Tensor, smoothing: float = 0.0) -> tup
 
 
 def _end_to_end(model: nn.Module, *inputs: Tensor) -> PackedBatch | None:
-    """On a CPU, a batch that has padding as sentences end to end, if the model takes them and no hook watches it."""
+    """On a CPU, a padded batch as packed sentences, if the model supports them and has no forward hooks."""
     if not inputs[-1].is_cpu or len(inputs) != 3 or batches_path(model, "cpu").name != END_TO_END:
         return None
     source, lengths, target = inputs
@@ -47,7 +46,7 @@ def _end_to_end(model: nn.Module, *inputs: Tensor) -> PackedBatch | None:
 def output_likelihood(
     model: nn.Module, hidden: Tensor, target: Tensor, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """`likelihood` from what the output layer reads, hidden [B, T, D]."""
+    """`likelihood` from the input of the output layer, hidden [B, T, D]."""
     output: Any = model.output
     if loss_path(output).name == "plain":
         return cross_entropy(output(hidden), target, smoothing)
@@ -55,7 +54,7 @@ def output_likelihood(
 
 
 def consistent_likelihood(model: nn.Module, *inputs: Tensor, weight: float, smoothing: float = 0.0) -> Tensor:
-    """R-Drop (Liang et al. 2021): two passes with different dropout, p and q, shall agree; summed over real tokens.
+    """R-Drop (Liang et al. 2021) for two passes with different dropout, p and q; summed over real tokens.
 
     (CE(p) + CE(q)) / 2 + weight / 4 (KL(p || q) + KL(q || p)),  half of the paper's loss with alpha = weight
     """
@@ -79,7 +78,7 @@ def divergence(p: Tensor, q: Tensor) -> Tensor:
 
 
 def packed_consistent_likelihood(model: nn.Module, batch: PackedBatch, weight: float, smoothing: float = 0.0) -> Tensor:
-    """`consistent_likelihood` of sentences end to end, for a model that `can_pack`."""
+    """`consistent_likelihood` of packed sentences, for a model that `can_pack`."""
     source, slots, words, queries, target = batch
     inputs = *_twice(source, slots), *_twice(words, queries)
     hidden = model.hidden_packed(*inputs).unflatten(1, (2, -1)).transpose(0, 1)  # type: ignore[operator]
@@ -87,7 +86,7 @@ def packed_consistent_likelihood(model: nn.Module, batch: PackedBatch, weight: f
 
 
 def _twice(row: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """The sentences of a row [1, N] at their places [B, S], and after them the same ones again: [1, 2N], [2B, S]."""
+    """A row of packed sentences [1, N] and its positions [B, S], duplicated: [1, 2N], [2B, S]."""
     return row.repeat(1, 2), torch.cat([places, torch.where(places < 0, places, places + row.shape[1])])
 
 
@@ -98,21 +97,21 @@ def _consistent(model: nn.Module, hidden: Tensor, target: Tensor, weight: float,
 
 
 def packed_likelihood(model: nn.Module, batch: PackedBatch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """`likelihood` of sentences end to end, for a model that `can_pack`."""
+    """`likelihood` of packed sentences, for a model that `can_pack`."""
     *inputs, target = batch
     return output_likelihood(model, model.hidden_packed(*inputs), target, smoothing)  # type: ignore[operator]
 
 
 def can_pack(model: nn.Module) -> bool:
-    """Whether a model computes sentences end to end, and its loss from them."""
+    """Whether a model supports packed sentences on a GPU."""
     return batches_path(model, "cuda").name == END_TO_END
 
 
 def cross_entropy(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """The loss to minimise and the plain negative log-likelihood, summed over all real tokens.
+    """The smoothed loss and the plain negative log-likelihood, summed over all real tokens.
 
-    logits [B, T, V], target [B, T]. Smoothing takes `smoothing` of the probability and spreads it over all V words
-    (torch's convention: the gold word gets its share of it too). With uniform logits the loss is log V a token.
+    logits [B, T, V], target [B, T]. The probability `smoothing` is spread over all V words, including the gold word
+    (torch's convention). With uniform logits the loss is log V per token.
     """
     flat, gold = logits.flatten(0, 1), target.flatten()  # [B T, V], [B T]
     if not smoothing:
@@ -125,10 +124,10 @@ def cross_entropy(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> tup
 
 
 def guided_alignment(weights: Tensor, links: Tensor) -> Tensor:
-    """- sum_ij A_ij log alpha_ij with A the links of each target word, its row summing to one (Chen 2016).
+    """- sum_ij A_ij log alpha_ij, where A are the links of each target word, normalised to sum to 1 (Chen 2016).
 
-    weights [B, T, S], links [B, T, S] of zeros and ones. Target words without a link are left out. The sum is over all
-    target words, so that divided by the tokens of the batch it is what Garg 2019 add to the likelihood.
+    weights [B, T, S], links [B, T, S] of zeros and ones. Target words without a link are skipped. Divided by the tokens
+    of the batch, the sum is the alignment loss of Garg 2019.
     """
     rows = links.sum(dim=-1, keepdim=True)
     gold = links / rows.clamp(min=1)  # [B, T, S]
@@ -139,8 +138,8 @@ def guided_alignment(weights: Tensor, links: Tensor) -> Tensor:
 def coverage_loss(weights: Tensor, words: Tensor) -> Tensor:
     """sum_t sum_s min(alpha_ts, c_ts) with c_t = sum of alpha_k over the steps k < t (See 2017, eq. 12).
 
-    weights [B, T, S], words [B, T] True for the real target words. A step gives 0 where it attends to words that no
-    step before has attended to, and at most 1.
+    weights [B, T, S], words [B, T] True for real target words. The loss of a step is at most 1, and 0 if it attends
+    only to words that no earlier step attended to.
     """
     exact = weights.to(torch.promote_types(weights.dtype, torch.float32))
     before = exact.cumsum(dim=1) - exact  # [B, T, S]

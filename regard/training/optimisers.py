@@ -1,4 +1,4 @@
-"""The update rules, by name, with the constants that the papers give."""
+"""The optimisers, by name, with the constants of the papers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,16 +14,16 @@ OPTIMISERS: dict[str, tuple[type[optim.Optimizer], Callable[[Any], dict[str, Any
         optim.AdamW,
         lambda config: {"betas": (0.9, config.beta2), "eps": 1e-9, "weight_decay": config.weight_decay},
     ),
-    # rho 0.95 and eps 1e-6: Cho 2014, Bahdanau 2015. Adadelta finds its own scale: its rate is usually 1.
+    # rho 0.95 and eps 1e-6: Cho 2014, Bahdanau 2015. The learning rate of Adadelta is usually 1.
     "adadelta": (optim.Adadelta, lambda config: {"rho": 0.95, "eps": 1e-6}),
     "sgd": (optim.SGD, lambda config: {"momentum": config.momentum}),
-    # Graves' form, as Xu 2015 trained on Flickr8k: the mean of the gradients is taken off their square.
+    # Graves' centred form, as in Xu 2015 on Flickr8k.
     "rmsprop": (
         optim.RMSprop,
         lambda config: {"alpha": 0.95, "eps": 1e-4, "momentum": config.momentum, "centered": True},
     ),
 }
-ON_GPU: dict[str, dict[str, bool]] = {  # what keeps a step on the device, so that it can be recorded
+ON_GPU: dict[str, dict[str, bool]] = {  # options that keep a step on the device, so that it can be captured
     "adam": {"fused": True, "capturable": True},
     "adamw": {"fused": True, "capturable": True},
     "adadelta": {"capturable": True},
@@ -39,7 +39,7 @@ def make_optimiser(weights: Sequence[nn.Parameter], config: Any) -> optim.Optimi
         return plain_optimiser(weights, config)
     rate = torch.tensor(config.rate, dtype=torch.float32, device=device)
     optimiser = plain_optimiser(weights, config, lr=rate, **ON_GPU[config.optimiser])
-    optimiser._warned_capturable_if_run_uncaptured = True  # a step may also run plainly
+    optimiser._warned_capturable_if_run_uncaptured = True  # a step may also run eagerly
     return optimiser
 
 
@@ -50,7 +50,7 @@ def plain_optimiser(weights: Sequence[nn.Parameter], config: Any, **more: Any) -
 
 
 def set_rate(optimiser: optim.Optimizer, rate: float) -> None:
-    """The learning rate of the next step."""
+    """Set the learning rate of the next step."""
     for part in optimiser.param_groups:
         if isinstance(part["lr"], Tensor):
             part["lr"].fill_(rate)
@@ -59,9 +59,9 @@ def set_rate(optimiser: optim.Optimizer, rate: float) -> None:
 
 
 def step_if(sound: Tensor, optimiser: optim.Optimizer, divisor: Tensor) -> None:
-    """Divide the gradients and make a step, all on the device; where `sound` is False nothing changes.
+    """Divide the gradients and make a step, all on the device; if `sound` is False nothing changes.
 
-    The fused Adam does both by itself. Around any other rule the weights and its memory are put back.
+    Fused Adam supports both. For other optimisers, the weights and the state are restored.
     """
     if isinstance(optimiser, optim.Adam):  # AdamW is one
         optimiser.grad_scale, optimiser.found_inf = divisor.float(), (~sound).float()  # type: ignore[attr-defined]
@@ -79,6 +79,6 @@ def step_if(sound: Tensor, optimiser: optim.Optimizer, divisor: Tensor) -> None:
 
 
 def clip(gradients: list[Tensor], norm: float, longest: float) -> None:
-    """g <- g * longest / |g| where the norm |g| of all gradients together is above `longest`; 0 is no limit."""
+    """g <- g * longest / |g| if the norm |g| of all gradients together is above `longest`; 0 is no limit."""
     if longest and norm > longest:
         torch._foreach_mul_(gradients, longest / norm)

@@ -1,16 +1,16 @@
-"""A run on disk: one folder that holds everything, written so that no crash can lose or damage what was saved.
+"""A run on disk: one folder that holds everything, written so that a crash cannot lose or damage saved data.
 
     RUN/config.toml                     all settings, sealed by a comment in the last line
     RUN/source.* target.*               vocabularies (translation)
-    RUN/metrics.jsonl                   one line for each report of the loop
+    RUN/metrics.jsonl                   one line per report of the loop
     RUN/checkpoints/000500/             weights.safetensors, state.safetensors, state.json, manifest.json
     RUN/weights.safetensors             the finished weights: the best checkpoint, or the average of several
     RUN/manifest.json                   SHA-256 and size of every file above that the finished model needs
 
-A checkpoint is written under a temporary name, synced, and committed by one rename; its manifest is its last file.
-It also names the vocabularies that it belongs to. Resuming takes the newest checkpoint that is whole. The finished
-model is valid only while manifest.json exists, which is removed before anything it names is replaced; without it the
-run is in progress, and its best checkpoint is used. Nothing is ever unpickled.
+A checkpoint is written under a temporary name, synced, and committed by one rename. Its manifest is written last and
+also names the vocabularies that it needs. Resuming uses the newest intact checkpoint. The finished model is valid only
+while manifest.json exists, which is removed before any file it names is replaced; without it the run is in progress,
+and its best checkpoint is used. Nothing is ever unpickled.
 """
 
 import hashlib
@@ -35,8 +35,8 @@ from regard.training.cursor import Cursor
 from regard.training.locks import LEFT
 from regard.version import __version__
 
-VERSION = 1  # of the layout of a run; a folder of another version is refused
-SPARE = 2  # free space that a save needs, as a multiple of its size
+VERSION = 1  # of the run layout; a folder of another version is refused
+SPARE = 2  # required free space for a save, as a multiple of its size
 MOST_HEADER = 4 << 20  # bytes of the header of a safetensors file: about 40,000 tensors
 SEAL = b"# sha256 of the lines above: "
 CHECKPOINT = ("weights.safetensors", "state.safetensors", "state.json")
@@ -47,7 +47,7 @@ FINISHED = ("weights.safetensors", "config.toml")
 
 
 def entry(content: bytes) -> dict[str, Any]:
-    """What a manifest says of a file with this content."""
+    """The manifest entry of a file with this content."""
     return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 
 
@@ -60,7 +60,8 @@ def make_manifest(files: Mapping[str, dict[str, Any]], about: dict[str, Any]) ->
 def write_folder(
     folder: Path, contents: Mapping[str, bytes], about: dict[str, Any], beside: Mapping[str, bytes] | None = None
 ) -> int:
-    """Write files with their manifest, and others `beside` it, as one folder; returns the size of the former."""
+    """Write files with their manifest as one folder, and files `beside` that are not in it; returns the size of the
+    former."""
     manifest = make_manifest({name: entry(content) for name, content in contents.items()}, about)
     try:
         with fill_folder(folder) as temporary:
@@ -72,7 +73,7 @@ def write_folder(
 
 
 def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | None = None) -> dict[str, Any]:
-    """The manifest of a folder, which must name `needed`; the files that it names, or `check`, are checked with it."""
+    """The manifest of a folder, which must name the files `needed`; its files, or those of `check`, are verified."""
     path = folder / "manifest.json"
     try:
         content = read_small(path)
@@ -82,17 +83,19 @@ def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | No
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"{path} is missing or damaged ({type(error).__name__}); use another checkpoint.") from None
     if version != VERSION:
-        raise RunError(f"{folder} was written in layout {version}, this regard reads layout {VERSION}; train it again.")
+        raise RunError(
+            f"{folder} has layout version {version}; this version of regard reads {VERSION}. Train it again."
+        )
     try:
         manifest = unseal(content)
     except ValueError:
         manifest = {}
     if not manifest or not set(needed) <= checked.keys():
-        raise RunError(f"{path} is damaged: it is not what was written; restore it from a copy.")
+        raise RunError(f"{path} is damaged: its checksum does not match; restore it from a copy.")
     for name in checked if check is None else check:
         file = folder / name
         if Path(name).name != name or not file.is_file():
-            raise RunError(f"{file} is named in the manifest but is not there; restore it from a copy.")
+            raise RunError(f"{file} is in the manifest but missing; restore it from a copy.")
         sha256, size = checked[name]
         if file.stat().st_size != size or digest(file) != sha256:
             raise RunError(f"{file} is damaged: its SHA-256 is not the one in {path}; restore it from a copy.")
@@ -103,7 +106,7 @@ def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | No
 
 
 def write_config(run: Path, text: str) -> None:
-    """Keep the settings of a run. A finished model with other settings no longer counts as finished."""
+    """Write the settings of a run. A finished model with other settings no longer counts as finished."""
     path, content = run / "config.toml", text.encode()
     sealed = content + SEAL + hashlib.sha256(content).hexdigest().encode() + b"\n"
     if not path.exists() or path.read_bytes() != sealed:
@@ -112,7 +115,7 @@ def write_config(run: Path, text: str) -> None:
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """The settings of a run, as tables. Those of a run in progress must be sealed; a manifest seals a finished one."""
+    """The settings of a run, as tables. Those of a run in progress must be sealed; a finished run has its manifest."""
     path = run / "config.toml"
     try:
         content = read_small(path)
@@ -121,7 +124,7 @@ def read_config(run: Path) -> dict[str, Any]:
     text, mark, sha256 = content.rpartition(SEAL)
     sealed = sha256 == hashlib.sha256(text).hexdigest().encode() + b"\n"
     if not sealed and (mark or (checkpoints(run) and not (run / "manifest.json").exists())):
-        raise RunError(f"{path} is damaged: it is not what was written; restore it from a copy.")
+        raise RunError(f"{path} is damaged: its checksum does not match; restore it from a copy.")
     return parse_toml(content, path)
 
 
@@ -134,20 +137,20 @@ def pack(tensors: dict[str, Tensor]) -> bytes:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read safetensors; a file that is none is refused."""
+    """The tensors of a safetensors file."""
     with _safetensors(path):
         return safetensors.torch.load_file(path)
 
 
 def read_shapes(path: Path) -> dict[str, torch.Size]:
-    """The shapes of the tensors of a file, from its header alone."""
+    """The shapes of the tensors of a file, from its header only."""
     with _safetensors(path), safetensors.safe_open(path, "pt") as stream:
         return {name: torch.Size(stream.get_slice(name).get_shape()) for name in stream.keys()}  # noqa: SIM118
 
 
 @contextmanager
 def _safetensors(path: Path) -> Iterator[None]:
-    """Turn errors of the block, which reads a file, into one sentence. A file with a monstrous header is not read."""
+    """Raise errors of reading a file as RunError. A file with a huge header is not read."""
     try:
         with open(path, "rb") as stream:
             if int.from_bytes(stream.read(8), "little") > MOST_HEADER:
@@ -170,7 +173,7 @@ def save_checkpoint(
 ) -> Path:
     """Commit a checkpoint as RUN/checkpoints/<step> by renaming a complete, synced folder, and read it back.
 
-    `belongs` is the SHA-256 of files of the run that these weights mean nothing without: the vocabularies.
+    `belongs` holds the SHA-256 of the files of the run that these weights need: the vocabularies.
     """
     parent = run / "checkpoints"
     folder = parent / f"{step:06d}"
@@ -179,7 +182,7 @@ def save_checkpoint(
         check_space(parent, [*weights.values(), *state.values()])
         contents = {"weights.safetensors": pack(weights), "state.safetensors": pack(state)}
         contents["state.json"] = json.dumps(about, indent=1).encode()
-        # One of the same step may be there that was damaged, so that training went on from an older one.
+        # This may replace a damaged checkpoint of the same step, if training continued from an older one.
         write_folder(folder, contents, {"step": step, "belongs": dict(belongs or {})})
     except (OSError, DataError, RunError) as error:
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
@@ -187,20 +190,20 @@ def save_checkpoint(
             raise
         raise RunError(
             f"The checkpoint of step {step} could not be saved in {parent}: {cause.strerror or cause}. "
-            f"Earlier checkpoints are untouched; make room and start again with the same command."
+            f"Earlier checkpoints are unchanged; free some space and repeat the command."
         ) from error
     read_manifest(folder, CHECKPOINT)
     return folder
 
 
 def check_space(folder: Path, tensors: Iterable[Tensor]) -> None:
-    """Refuse to begin a save that the disk has no room for."""
+    """Refuse a save if the disk has no room for it."""
     needed = SPARE * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise RunError(
             f"No space left for a checkpoint in {folder}: {needed / 2**20:.1f} MiB are needed and {free / 2**20:.1f} "
-            f"free. Nothing was overwritten; make room and start again with the same command."
+            f"free. Nothing was overwritten; free some space and repeat the command."
         )
 
 
@@ -212,9 +215,9 @@ def checkpoints(run: Path) -> list[Path]:
 
 
 def newest_checkpoint(run: Path, check: Iterable[str] | None = None) -> Path | None:
-    """The newest checkpoint that is whole. A damaged one is an error only where no whole one is left.
+    """The newest intact checkpoint. A damaged one is an error only if none is intact.
 
-    `check` limits this to some of its files, which is quicker where its weights are not needed.
+    `check` limits the verification to some files, which is faster if the weights are not needed.
     """
     failure: RunError | None = None
     for folder in reversed(checkpoints(run)):
@@ -229,16 +232,16 @@ def newest_checkpoint(run: Path, check: Iterable[str] | None = None) -> Path | N
 
 
 def read_cursor(checkpoint: Path) -> Cursor:
-    """The progress of training at a checkpoint; numbers of another kind are refused."""
+    """The progress of training at a checkpoint; invalid values are refused."""
     path = checkpoint / "state.json"
     try:
         return read(Cursor, dict(json.loads(read_small(path))), "state")
     except (OSError, ValueError, TypeError, RecursionError, ConfigError) as error:
-        raise RunError(f"{path} is not the state of a training: {brief(error)}. Restore it from a copy.") from None
+        raise RunError(f"{path} is not a valid training state: {brief(error)}. Restore it from a copy.") from None
 
 
 def belongings(weights: Path) -> dict[str, str]:
-    """The files of a run that these weights mean nothing without, by their SHA-256: the vocabularies."""
+    """The files of a run that these weights need, with their SHA-256: the vocabularies."""
     manifest = read_manifest(weights.parent, (), check=())
     if "belongs" not in manifest:  # of a finished model
         return {name: entry["sha256"] for name, entry in manifest["files"].items() if name not in FINISHED}
@@ -249,20 +252,20 @@ def belongings(weights: Path) -> dict[str, str]:
 
 
 def check_belongs(run: Path, checkpoint: Path, complete: bool = True) -> None:
-    """Refuse a run whose vocabulary is not the one that this checkpoint was trained with.
+    """Refuse a run whose vocabulary differs from the one that this checkpoint was trained with.
 
-    A file that is missing is refused only where the run must be `complete`: it can be made again.
+    A missing file is refused only if the run must be `complete`; otherwise it is rebuilt.
     """
     for name, sha256 in belongings(checkpoint / "weights.safetensors").items():
         if (complete or (run / name).exists()) and (not (run / name).is_file() or digest(run / name) != sha256):
             raise RunError(
-                f"{run / name} does not belong to {checkpoint}: its SHA-256 is not that of the file which was trained "
-                f"with; restore it from a copy."
+                f"{run / name} does not belong to {checkpoint}: its SHA-256 differs from the file used in training; "
+                f"restore it from a copy."
             )
 
 
 def discard(folder: Path) -> None:
-    """Remove a checkpoint. It loses its name first, so that a crash never leaves half of one under it."""
+    """Remove a checkpoint. It is renamed first, so that a crash never leaves half of it under its name."""
     if folder.exists():
         aside = folder.with_name(f".{folder.name}.old.tmp")
         shutil.rmtree(aside, ignore_errors=True)
@@ -271,9 +274,9 @@ def discard(folder: Path) -> None:
 
 
 def prune(run: Path, keep: Iterable[int]) -> None:
-    """Delete the checkpoints of all other steps than `keep`, and what killed processes left; call it after a save.
+    """Delete the checkpoints of all steps but `keep`, and leftovers of killed processes; call it after a save.
 
-    What cannot be deleted stays until the next time: it is no reason to stop training.
+    Files that cannot be deleted stay until the next time, so that training continues.
     """
     kept = set(keep)
     with suppress(OSError):
@@ -285,7 +288,7 @@ def prune(run: Path, keep: Iterable[int]) -> None:
 
 
 def tidy(run: Path) -> None:
-    """Delete what a killed process left: temporary files, and checkpoints that its last save had made superfluous."""
+    """Delete leftovers of a killed process: temporary files, and checkpoints that are no longer needed."""
     keep = {int(folder.name) for folder in checkpoints(run)}
     newest = newest_checkpoint(run, check=("state.json",))
     if newest:
@@ -296,7 +299,7 @@ def tidy(run: Path) -> None:
 
 
 def set_aside(run: Path) -> None:
-    """Empty a run folder that is held: what is in it is moved aside, the settings last, and then deleted."""
+    """Empty a locked run folder: its files are moved aside, the settings last, and then deleted."""
     aside = run / f".old.{os.getpid()}.tmp"
     shutil.rmtree(aside, ignore_errors=True)
     try:
@@ -322,7 +325,7 @@ def publish(run: Path, weights: dict[str, Tensor], files: Iterable[str], about: 
 
 
 def withdraw(run: Path) -> None:
-    """The run has no finished model (any more); its checkpoints stay."""
+    """Mark the run as not finished; its checkpoints stay."""
     try:
         if (run / "manifest.json").exists():
             (run / "manifest.json").unlink()
@@ -332,7 +335,7 @@ def withdraw(run: Path) -> None:
 
 
 def is_finished(run: Path) -> bool:
-    """Whether the run has a finished model, every bit of it."""
+    """Whether the run has an intact finished model."""
     try:
         return bool(read_manifest(run, FINISHED))
     except RunError:
@@ -340,12 +343,12 @@ def is_finished(run: Path) -> bool:
 
 
 def unfinished_at(run: Path) -> int | None:
-    """The step of the newest checkpoint of a run that has not finished; None for one that has."""
+    """The step of the newest checkpoint of an unfinished run; None for a finished one."""
     return None if (run / "manifest.json").exists() else int(checkpoints(run)[-1].name)
 
 
 def average_weights(folders: Iterable[Path]) -> dict[str, Tensor]:
-    """The mean of the weights of several checkpoints, summed in float64 so that the order does not matter."""
+    """The mean of the weights of several checkpoints, computed in float64."""
     total: dict[str, Tensor] = {}
     kinds: dict[str, torch.dtype] = {}
     count = 0
@@ -359,7 +362,7 @@ def average_weights(folders: Iterable[Path]) -> dict[str, Tensor]:
 
 
 def find_weights(run: Path) -> Path:
-    """The weights to use: the finished ones, or those of the best, else the newest, checkpoint of a run in progress."""
+    """The weights to use: the finished ones, or for a run in progress those of the best or newest checkpoint."""
     if not run.is_dir():
         raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
     if (run / "manifest.json").exists():

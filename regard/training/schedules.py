@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 
 class Moment(NamedTuple):
-    """The progress of training when an update is made."""
+    """The progress of training at an update."""
 
-    step: int  # from 1: the update that is being made
-    total: int  # updates in all
-    epoch: float  # epochs gone through, with the fraction of the current one
-    stalls: int  # validations so far that brought no new best
+    step: int  # the number of the update, from 1
+    total: int  # total updates
+    epoch: float  # completed epochs, including the fraction of the current one
+    stalls: int  # validations so far without a new best
     width: int  # the model's width, for Noam
-    share: float = 0.0  # of the time that training may take, where it ends by the clock
+    share: float = 0.0  # of the time limit that is over
 
 
 Schedule = Callable[[Moment, Any], float]
@@ -31,19 +31,19 @@ def noam(at: Moment, config: Any) -> float:
 
 
 def inverse_sqrt(at: Moment, config: Any) -> float:
-    """Noam's shape with its top at `rate`."""
+    """Noam's shape with its peak at `rate`."""
     warmup = max(1, config.warmup)
     return config.rate * min(at.step / warmup, (warmup / at.step) ** 0.5)
 
 
 def cosine(at: Moment, config: Any) -> float:
-    """From `rate` down to zero along half a cosine, after the rise: by updates or by time, whichever ends first."""
+    """From `rate` to zero along half a cosine after the warm-up, by updates or by time, whichever ends first."""
     done = max((at.step - config.warmup) / max(1, at.total - config.warmup), at.share)
     return config.rate * _rise(at, config) * 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, done))))
 
 
 def halving(at: Moment, config: Any) -> float:
-    """rate, halved at `halve_after` epochs and every `halve_every` epochs from there (Sutskever: 5 and 0.5)."""
+    """rate, halved at `halve_after` epochs and every `halve_every` epochs after that (Sutskever: 5 and 0.5)."""
     if at.epoch < config.halve_after:
         return config.rate
     return config.rate * 0.5 ** (1 + math.floor((at.epoch - config.halve_after) / config.halve_every))
@@ -55,7 +55,7 @@ def decay(at: Moment, config: Any) -> float:
 
 
 def plateau(at: Moment, config: Any) -> float:
-    """rate, halved for every validation that brought no new best."""
+    """rate, halved for every validation without a new best."""
     return config.rate * _rise(at, config) * 0.5**at.stalls
 
 

@@ -82,13 +82,13 @@ class TrainConfig:
         check_range("train", self, "[0, 1)", "momentum", "beta2", "label_smoothing")
         check_range("train", self, "(0, 1]", "decay")
         if self.guided_shift not in (0, 1):
-            raise ConfigError(f"train.guided_shift is 0 or 1; got {self.guided_shift}.")
+            raise ConfigError(f"train.guided_shift must be 0 or 1; got {self.guided_shift}.")
         if self.guided_shift and not self.guided:
             raise ConfigError("train.guided_shift needs guided attention: set train.guided above 0, or leave it out.")
         if self.guided_head < -1:
-            raise ConfigError(f"train.guided_head counts from 0, or is -1 for the mean; got {self.guided_head}.")
+            raise ConfigError(f"train.guided_head must be at least 0, or -1 for the mean; got {self.guided_head}.")
         if not (self.steps or self.epochs or self.minutes):
-            raise ConfigError("Training needs an end: set train.steps, train.epochs or train.minutes above zero.")
+            raise ConfigError("Training needs an end: set train.steps, train.epochs or train.minutes above 0.")
         if self.average > self.keep:
             raise ConfigError(
                 f"train.average ({self.average}) needs as many checkpoints; set train.keep to {self.average} or more."

@@ -1,11 +1,11 @@
-"""A run that is small enough to send: int8 weights with one scale for each row, and nothing that only training needs.
+"""A small run to share: int8 weights with one scale per row, without anything that only training needs.
 
     DIR/config.toml             all settings, file names without their folders
     DIR/weights.safetensors     matrices as int8 NAME and float32 NAME:scale, everything else as float16
     DIR/source.* target.*       vocabularies
     DIR/manifest.json           SHA-256 and size of every file above, and what the model expects
 
-Such a folder is loaded and checked like any other run; its weights become float32 again.
+Such a folder is loaded and checked like any other run; its weights are converted to float32.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ from regard.errors import RunError
 from regard.training import runs
 from regard.training.experiment import Experiment, resolve
 
-SCALE = ":scale"  # ends the name of the scales of a matrix
-LEVELS = 127  # int8 without -128, so that a weight and its negative are equally exact
+SCALE = ":scale"  # suffix of the name of a matrix's scales
+LEVELS = 127  # int8 without -128, so that quantisation is symmetric
 PATHS = (
     "source", "target", "tsv", "tmx", "alignment", "dev_source", "dev_target", "dev_tsv", "dev_tmx", "images",
     "captions", "dev_images", "dev_captions", "files", "dev_files", "vectors",
@@ -28,7 +28,7 @@ PATHS = (
 
 
 def shrink(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights in a quarter of their bytes: matrices as int8 with a scale for each row, the rest as float16."""
+    """Quantise weights to a quarter of their size: matrices as int8 with a scale per row, the rest as float16."""
     small: dict[str, Tensor] = {}
     for name, weight in weights.items():
         if not weight.is_floating_point():
@@ -45,16 +45,16 @@ def shrink(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def expand(tensors: dict[str, Tensor], where: str) -> dict[str, Tensor]:
-    """The weights as float32, whether they were shrunk or not."""
+    """The weights as float32, whether they were quantised or not."""
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if name.endswith(SCALE):
             if name.removesuffix(SCALE) not in tensors:
-                raise RunError(f"The weights in {where} are damaged: {name!r} scales a matrix that is not there.")
+                raise RunError(f"The weights in {where} are damaged: the matrix of {name!r} is missing.")
         elif tensor.dtype == torch.int8 and tensor.dim() > 1:
             scale = tensors.get(name + SCALE)
             if scale is None or scale.shape != tensor.shape[:1]:
-                raise RunError(f"The weights in {where} are damaged: {name!r} needs one scale for each of its rows.")
+                raise RunError(f"The weights in {where} are damaged: {name!r} needs one scale per row.")
             found[name] = tensor.float() * scale.float().view(-1, *[1] * (tensor.dim() - 1))
         else:
             found[name] = tensor.float() if tensor.dtype == torch.float16 else tensor
@@ -62,7 +62,7 @@ def expand(tensors: dict[str, Tensor], where: str) -> dict[str, Tensor]:
 
 
 def read_full_shapes(path: Path) -> dict[str, torch.Size]:
-    """The shapes of the weights of a run, small or not; nothing but the header of the file is read."""
+    """The shapes of the weights of a run, small or not; only the header of the file is read."""
     return {name: shape for name, shape in runs.read_shapes(path).items() if not name.endswith(SCALE)}
 
 
@@ -72,9 +72,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
-    """Write `run` into the new folder `out`, ready to send; returns its size in bytes.
+    """Export `run` to the new folder `out`; returns its size in bytes.
 
-    The corpus, the checkpoints and the optimiser stay behind. `about` is added to the manifest.
+    Corpus, checkpoints and optimiser state are not included. `about` is added to the manifest.
     """
     check_new(out)
     weights = runs.find_weights(run)
@@ -89,19 +89,19 @@ def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
 
 
 def check_new(out: Path) -> None:
-    """Refuse to write into a folder that holds something."""
+    """Refuse to write into a folder that is not empty."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunError(f"{out} exists and is not an empty folder; nothing was touched. Choose another --out.")
+        raise RunError(f"{out} exists and is not an empty folder; nothing was changed. Choose another --out.")
 
 
 def without_folders(experiment: Experiment) -> Experiment:
-    """The settings with the names of files alone: the names of folders are private."""
+    """The settings with file names only: folder names are private."""
 
     def last(value: Any) -> Any:
         return tuple(map(last, value)) if isinstance(value, tuple) else Path(value).name
 
     fields = {field.name for field in dataclasses.fields(experiment.data)}
     data = {name: last(getattr(experiment.data, name)) for name in PATHS if name in fields}
-    data |= {name: "" for name in ("vocabulary_from", "cache") if name in fields}  # what they name stays behind
+    data |= {name: "" for name in ("vocabulary_from", "cache") if name in fields}  # not exported
     train = dataclasses.replace(experiment.train, start_from=last(experiment.train.start_from))
     return dataclasses.replace(experiment, data=dataclasses.replace(experiment.data, **data), train=train)

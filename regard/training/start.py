@@ -1,7 +1,7 @@
 """From settings to a trained run: the folder, the data, the model, the loop. The same settings resume it.
 
-A run may start with the weights of another: `train.start_from` names it, its model and vocabulary are taken over. The
-weights become checkpoint 0 of the new run. From then on the other run is not needed.
+A run may start from the weights of another (`train.start_from`), with its model and vocabulary. These weights become
+checkpoint 0 of the new run; after that, the other run is not needed.
 """
 
 import dataclasses
@@ -35,14 +35,14 @@ from regard.training.small import read_weights
 from regard.training.stopping import exiting
 from regard.training.weights import check_memory, weights_of
 
-# Settings of [train] that a resumed run may change: they say when to stop and where to run, not what is learned.
+# Settings of [train] that a resumed run may change: when to stop and where to run, not what is learned.
 MAY_CHANGE = {"steps", "epochs", "minutes", "patience", "device", "save_every", "keep"}
-# What a run may hold before its first checkpoint. Only where there is nothing else may it be started again.
+# Files of a run before its first checkpoint. A run with other files is not restarted.
 BEGUN = re.compile(
     r"config\.toml|metrics\.jsonl|checkpoints|tensorboard|corpus|features-\w+"
     r"|(source|target|words|text|classes|documents)\.(json|model|safetensors)"
 )
-# The settings of [data] that make a vocabulary, over all tasks.
+# The settings of [data] that define a vocabulary, over all tasks.
 VOCABULARY = (
     "subwords", "vocabulary", "vocabulary_from", "joint", "byte_fallback", "coverage", "form", "lowercase", "min_count",
 )  # fmt: skip
@@ -58,7 +58,7 @@ def train(
 ) -> str:
     """Train `experiment` into the folder `run`, or resume there; returns why it ended (see `Finished`).
 
-    `train.minutes` count from here, or from `since` on the clock of `time.monotonic`.
+    `train.minutes` is counted from here, or from `since`, a value of `time.monotonic`.
     """
     ranks = Ranks(choose_device(experiment.train.device))
     try:
@@ -78,7 +78,7 @@ def train(
 
 
 def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | None, stages: Stages | None) -> Loop:
-    """The data, read by rank 0 first, the model with its first weights, and the loop around them."""
+    """Prepare the data (rank 0 first), the initial model and the loop."""
     check_precision(experiment.decode.precision, ranks.device)
     origin = None
     if ranks.first:
@@ -86,7 +86,7 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
             origin = take_over(experiment, run)
         with warming(stages or PLAIN.progress, ranks.device) as report:
             data = open_data(experiment, run, report)  # makes the vocabularies and the store, once
-        runs.write_config(run, experiment.toml())  # some settings may change when a run is resumed
+        runs.write_config(run, experiment.toml())  # a resumed run may change some settings
     ranks.wait()
     if not ranks.first:
         data = open_data(experiment, run, None)
@@ -112,16 +112,16 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     if origin:
         loop.start_from(origin)
     ranks.wait()
-    ranks.watch()  # not before: rank 0 alone prepares the data, and others must wait for it
+    ranks.watch()  # not earlier: while rank 0 prepares the data, the other ranks wait
     return loop
 
 
 @contextmanager
 def warming(stages: Stages, device: torch.device) -> Iterator[Stages]:
-    """Progress for `stages`; while a vocabulary is learned, which leaves Python idle, torch is initialised.
+    """Progress for `stages`; while a vocabulary is learned, which leaves Python idle, initialise torch in a thread.
 
-    The device is set up, and torch's compiler is imported, which its optimisers import: each takes seconds. While text
-    is read, that would slow it down.
+    This sets up the device and imports torch's compiler, which its optimisers need: each takes seconds. During reading
+    it would slow things down.
     """
 
     def warm() -> None:  # errors are ignored here; they recur when training starts
@@ -140,7 +140,7 @@ def warming(stages: Stages, device: torch.device) -> Iterator[Stages]:
 
 
 def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Data:
-    """The data of a task. What was trained with so far, corpus and vocabularies, must be the same."""
+    """The data of a task. A resumed run must have the same corpus and vocabularies."""
     newest = runs.newest_checkpoint(run, check=("state.json",))
     if newest:
         runs.check_belongs(run, newest, complete=False)
@@ -150,47 +150,48 @@ def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Data:
 
 
 def claim(experiment: Experiment, run: Path) -> bool:
-    """Write the settings into a new run folder, or check that a run there has the same; returns whether it is new.
+    """Write the settings into a new run folder, or check those of an existing run; returns whether it is new.
 
-    Nothing that is there is touched, except what a killed process left, and what a start with other settings left
-    before its first checkpoint.
+    Existing files are not touched, except leftovers of a killed process, and of a start with other settings that has no
+    checkpoint.
     """
     inside = sorted(path.name for path in run.iterdir() if not is_scratch(path))
     if "config.toml" in inside:
         if check_same(experiment, run, inside):
             runs.tidy(run)
             return False
-        runs.set_aside(run)  # started but never trained: a vocabulary of other settings must not stay
+        runs.set_aside(run)  # started but never trained: its vocabulary has other settings
     runs.tidy(run)
     runs.write_config(run, experiment.toml())
     return True
 
 
 def check_same(experiment: Experiment, run: Path, inside: list[str]) -> bool:
-    """Whether the run there can be resumed; False where it was started with other settings and never trained."""
+    """Whether the existing run can be resumed; False if it was started with other settings and never trained."""
     config = run / "config.toml"
     old = resolve(runs.read_config(run))
     other = differences(old, experiment)
     trained = bool(runs.checkpoints(run))
     if not trained and "weights.safetensors" in inside:
-        raise RunError(f"{run} holds a finished model and no checkpoint to resume from; choose another --out.")
+        raise RunError(f"{run} holds a finished model but no checkpoint to resume from; choose another --out.")
     if other and trained:
         raise RunError(
             f"{run} holds a run with other settings ({'; '.join(other[:3])}). "
             f"Use the same settings to resume it, or another --out."
         )
     if not trained and not config.read_text(encoding="utf-8").startswith(old.toml()):
-        raise RunError(f"{config} was not written by a run; choose another --out, so that nothing of yours is changed.")
+        raise RunError(f"{config} was not written by regard; choose another --out, so that your file is not changed.")
     strange = [name for name in inside if not BEGUN.fullmatch(name)]
     if other and strange:
         raise RunError(
-            f"{run} was started with other settings and holds {strange[0]}, which no run writes; choose another --out."
+            f"{run} was started with other settings and holds {strange[0]}, which regard did not write; choose another "
+            f"--out."
         )
     return not other
 
 
 def differences(old: Experiment, new: Experiment) -> list[str]:
-    """What differs between two experiments, apart from what a resumed run may change, and from what only follows from
+    """The differences between two experiments, except what a resumed run may change, and defaults that follow from
     another model or preset."""
     found = []
     before: Mapping[str, dict[str, Any]] = old.tables()
@@ -210,7 +211,7 @@ def _shown(value: Any) -> str:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of a setting: "auto" takes the GPU of this rank where there is one."""
+    """The device of a setting; "auto" is the GPU of this rank if there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -226,28 +227,28 @@ def choose_device(name: str) -> torch.device:
 
 
 def inherit(tables: Mapping[str, Any], run: Path) -> dict[str, Any]:
-    """The tables of settings, with what they leave open of the model and its vocabulary taken from `train.start_from`.
+    """The tables of settings, with unset model and vocabulary settings taken from the run `train.start_from`.
 
-    A run that has a checkpoint reads its own settings, which are the same: the other may be gone.
+    A run that has a checkpoint reads its own settings, which are the same: the other run may be gone.
     """
     check_tables(tables)
-    start, given = tables.get("train", {}).get("start_from"), tables.get("model", {})
+    start, chosen = tables.get("train", {}).get("start_from"), tables.get("model", {})
     if not start:
         return dict(tables)
     place = run
     if not runs.checkpoints(run):
         place = find_run(str(start))
-        runs.find_weights(place)  # a folder that is no run, or a damaged one, is refused first
+        runs.find_weights(place)  # refuses a folder that is not a run, or is damaged
     other = resolve(runs.read_config(place))
-    if given.get("name", other.name) != other.name:
+    if chosen.get("name", other.name) != other.name:
         return dict(tables)  # `check_origin` refuses it
     model, data = (other.tables()[section] for section in ("model", "data"))
     taken = {name: value for name, value in data.items() if name in VOCABULARY or name in LANGUAGES}
-    return {**tables, "model": {**model, **given}, "data": {**taken, **tables.get("data", {})}}
+    return {**tables, "model": {**model, **chosen}, "data": {**taken, **tables.get("data", {})}}
 
 
 def take_over(experiment: Experiment, run: Path) -> Origin:
-    """Put the vocabularies of the run that `experiment` starts from into `run`; returns its weights."""
+    """Copy the vocabularies of the run that `experiment` starts from into `run`; returns its weights."""
     other = find_run(experiment.train.start_from)
     weights = runs.find_weights(other)
     check_origin(experiment, resolve(runs.read_config(other)))
@@ -257,7 +258,7 @@ def take_over(experiment: Experiment, run: Path) -> Origin:
 
 
 def check_origin(new: Experiment, old: Experiment) -> None:
-    """Refuse settings that contradict the model, the vocabulary or the languages of the run that is started from."""
+    """Refuse settings that contradict the model, vocabulary or languages of the run `train.start_from`."""
     check_languages(new.train.start_from, *([getattr(one.data, side, "") for side in LANGUAGES] for one in (new, old)))
     pairs = [
         ("model.name", new.name, old.name),
@@ -268,13 +269,13 @@ def check_origin(new: Experiment, old: Experiment) -> None:
     for setting, here, there in pairs:
         if here != there:
             raise ConfigError(
-                f"train.start_from takes over the model and vocabulary of {new.train.start_from}, where {setting} is "
-                f"{there!r}; got {here!r}. Leave {setting} out, or begin without train.start_from."
+                f"train.start_from uses the model and vocabulary of {new.train.start_from}, where {setting} is "
+                f"{there!r}; got {here!r}. Leave {setting} out, or train without train.start_from."
             )
 
 
 def check_languages(name: str, here: Sequence[str], there: Sequence[str]) -> None:
-    """Refuse a corpus of other languages than those of the run `name`; an empty language is not known."""
+    """Refuse a corpus whose languages differ from those of the run `name`; an empty language is unknown."""
     if any(ours and theirs and ours != theirs for ours, theirs in zip(here, there, strict=True)):
         raise ConfigError(
             f"{name} translates {' to '.join(there)}, but the corpus is {' to '.join(here)}. Start from a model of "
@@ -284,7 +285,7 @@ def check_languages(name: str, here: Sequence[str], there: Sequence[str]) -> Non
 
 
 def shaping(new: Experiment, old: Experiment) -> list[str]:
-    """The settings of the new model, each of which would give weights of the old one other names or shapes."""
+    """The changed model settings that would change names or shapes of weights."""
     if new.name != old.name:
         return []
     there = dataclasses.asdict(old.model)
@@ -293,10 +294,10 @@ def shaping(new: Experiment, old: Experiment) -> list[str]:
 
 
 def shapes(experiment: Experiment, **changes: Any) -> dict[str, torch.Size]:
-    """The shape of each weight of a model, which is not really made."""
+    """The shape of each weight of a model, built on the meta device."""
     with torch.device("meta"):
         try:
             model = build(experiment.name, dataclasses.replace(experiment.model, **changes))
         except ConfigError:
-            return {}  # settings that do not go together
+            return {}  # settings that cannot be combined
     return {name: weight.shape for name, weight in weights_of(model).items()}

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
-TERMINATED = 143  # as a shell reports SIGTERM
-TWICE = 1.0  # seconds: torchrun passes on the Ctrl-C that the terminal has sent us already
+TERMINATED = 143  # the exit code that shells use for SIGTERM
+TWICE = 1.0  # seconds: torchrun forwards the Ctrl-C that the terminal has already sent us
 
 
 class BrokenOff(BaseException):
-    """Raised out of work that need not be finished; only the loop may catch it."""
+    """Interrupts work that need not be finished; only the loop may catch it."""
 
 
 @contextmanager
 def handling(act: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
-    """Let signals call `act` in this block; only the main thread can listen."""
+    """Call `act` on these signals in this block; only the main thread can handle signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -31,12 +31,12 @@ def handling(act: Callable[[int, FrameType | None], None], *numbers: int) -> Ite
 
 
 def exiting() -> AbstractContextManager[None]:
-    """SIGTERM exits in this block, in which there is nothing to save, and what was begun is cleaned up."""
+    """Exit on SIGTERM in this block, where there is nothing to save; context managers clean up."""
     return handling(lambda number, frame: sys.exit(TERMINATED), signal.SIGTERM)
 
 
 class Stop:
-    """Whether a stop was requested. A second Ctrl-C exits at once, without saving."""
+    """Whether a stop was requested. A second Ctrl-C exits immediately, without saving."""
 
     def __init__(self) -> None:
         self.requested = self.by_keyboard = False
@@ -49,12 +49,12 @@ class Stop:
         return "interrupted" if self.by_keyboard else "stopped"
 
     def listening(self) -> AbstractContextManager[None]:
-        """Take SIGTERM and Ctrl-C as a request in this block."""
+        """Treat SIGTERM and Ctrl-C as a stop request in this block."""
         return handling(self._request, signal.SIGTERM, signal.SIGINT)
 
     @contextmanager
     def breakable(self) -> Iterator[None]:
-        """Work in this block is broken off by a request at once, with `BrokenOff`."""
+        """A request interrupts this block immediately, with `BrokenOff`."""
         self._may_break = True
         try:
             if self.requested:

@@ -1,4 +1,4 @@
-"""What the training loop knows about the task it trains. Each task is one file beside this."""
+"""The interface between the training loop and a task. Each task is one file."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,64 +17,64 @@ class Loss(NamedTuple):
     """The loss of a batch, summed over its tokens or sentences."""
 
     total: Tensor  # a scalar with a gradient
-    sums: Tensor | None = None  # [n], what a task that carries numbers sums over the batches of an update
+    sums: Tensor | None = None  # [n], numbers that a task sums over the batches of an update
 
 
 class Validation(NamedTuple):
-    """How the model does on held-out examples: numbers by name, and a few lines for a person to read."""
+    """The results on held-out examples: metrics by name, and a few sample lines to read."""
 
     metrics: dict[str, float]
     samples: list[str]
 
 
 class Task:
-    """Data, objective and validation of one kind of work, and what most kinds share."""
+    """The data, objective and validation of a task, with defaults that most tasks share."""
 
-    recurs = True  # whether batches can be padded to shapes that recur, so that updates can be captured on a GPU
-    on_host: tuple[str, ...] = ()  # parts of a batch that the model reads on the host, so that it need not wait
+    recurs = True  # whether batches can be padded to recurring shapes, so that updates can be captured on a GPU
+    on_host: tuple[str, ...] = ()  # parts of a batch that the model reads on the host, to avoid waiting
     sums = 0  # numbers in `Loss.sums`
-    each = "tokens"  # what a shown loss is divided by, here and in validation: "tokens" or "sentences"
-    alone = False  # whether it is trained by one process only
+    each = "tokens"  # what the reported loss is divided by, also in validation: "tokens" or "sentences"
+    alone = False  # whether it supports one process only
 
     def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         self.data, self.config, self.run, self.fingerprint = data, config, run, data.fingerprint
-        # A validation has its own beam, and one translation of each example, whatever [decode] samples or ranks.
+        # A validation has its own beam and one output per example, without the sampling and ranking of [decode].
         plain, reset = DecodeConfig(), ("nbest", "temperature", "top_k", "top_p", "coverage_penalty")
         changes = {name: getattr(plain, name) for name in reset}
         self.decode = dataclasses.replace(decode, beam=config.validate_beam, **changes)
 
     def ready(self, model: nn.Module) -> None:
-        """Give a fresh model what is not learned here, or refuse one that does not fit the settings."""
+        """Initialise a new model with pretrained parts, or refuse one that does not fit the settings."""
 
     def lengths(self, part: Any) -> tuple[Lengths, Lengths]:
-        """The lengths [N] of both sides of all examples of the training or the validation part."""
+        """The lengths [N] of both sides of all examples of the training or validation part."""
         raise NotImplementedError
 
     def plan(self, epoch: int, even: bool = False) -> EpochPlan:
-        """The batches of an epoch as example numbers: a pure function of the arguments and the settings.
+        """The batches of an epoch as example indices: a pure function of the arguments and the settings.
 
-        Examples of like length are together, at most `batch_tokens`. With `even`, batches have few different shapes.
+        Batches have examples of similar length and at most `batch_tokens`. With `even`, they have few different shapes.
         """
         return self.batches(self.data.train, epoch, even)
 
     def batches(self, part: Any, epoch: int = 0, even: bool = False) -> EpochPlan:
-        """The batches of the training or the validation part."""
+        """The batches of the training or validation part."""
         return ShardedPlan(*self.lengths(part), self.config.batch_tokens, self.config.seed, epoch, even)
 
     def load(self, numbers: Sequence[int], epoch: int) -> Any:
-        """A batch of these examples, as a NamedTuple of tensors on the CPU; there may be none."""
+        """A batch of these examples (possibly none), as a NamedTuple of tensors on the CPU."""
         return self.data.train.batch(numbers)
 
     def even(self, batch: Any, world: int) -> Any:
-        """This rank's part of a batch, one of `world` parts, padded to a shape that recurs; its loss stays the same."""
+        """This rank's part of a batch, one of `world`, padded to a recurring shape; its loss does not change."""
         return make_even(batch, self.config.batch_tokens, world)
 
     def count(self, batch: Any) -> tuple[int, int]:
-        """Tokens and sentences of a batch on the CPU, which the loop divides by."""
+        """The number of tokens and sentences of a batch on the CPU, for normalising the loss."""
         return int(batch.target_lengths.sum()), len(batch.target)
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
-        """The loss of a batch that holds at least one example. On a GPU it must not wait for the device."""
+        """The loss of a non-empty batch. On a GPU it must not wait for the device."""
         raise NotImplementedError
 
     def validate(self, model: nn.Module) -> Validation:
@@ -82,28 +82,28 @@ class Task:
         raise NotImplementedError
 
     def files(self) -> list[Path]:
-        """The files in the run folder, besides config.toml, that the model cannot be used without."""
+        """The files in the run folder, besides config.toml, that the model needs."""
         encoding = self.data.encoding
         return sorted(path for name in (*encoding.names, *encoding.also) for path in self.run.glob(f"{name}.*"))
 
     def lines(self, numbers: Sequence[int]) -> list[int]:
-        """The lines of the corpus, from 1 over all files, that these examples were, where examples are lines."""
+        """The line numbers of these examples in the corpus, if examples are lines."""
         return []
 
-    # --- numbers that are carried from update to update, such as a moving baseline: the same on every rank
+    # --- state that is carried from update to update, such as a moving baseline; the same on every rank
 
     def carry(self, sums: Tensor, sound: Tensor) -> None:
-        """Move on by the sums of an update over all ranks, unless `sound` is False. It may run on a GPU."""
+        """Update the state with the sums over all ranks, unless `sound` is False. May run on a GPU."""
 
     def state(self) -> dict[str, float]:
-        """The numbers by name, for a checkpoint."""
+        """The state as numbers by name, for a checkpoint."""
         return {}
 
     def restore(self, state: dict[str, float]) -> None:
         """Continue with the numbers of a checkpoint."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """The same for tensors, such as the states of a text that is read on; only where one process trains."""
+        """The state as tensors, such as the carried states of a text; only with one process."""
         return {}
 
     def set_tensors(self, tensors: dict[str, Tensor], model: nn.Module) -> None:

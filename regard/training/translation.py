@@ -1,7 +1,6 @@
 """Translation as a task: pairs of sentences in, cross-entropy as the objective, BLEU on held-out text.
 
-Where the corpus is aligned, the attention can be guided: one head is pulled towards the word links (Chen 2016, Garg
-2019).
+If the corpus is aligned, attention can be guided: one head is trained towards the word links (Chen 2016, Garg 2019).
 """
 
 import dataclasses
@@ -31,9 +30,9 @@ SHOWN = 3  # held-out sentences shown in each validation
 
 
 class TranslationTask(Task):
-    """Pairs of sentences, with their links where attention is guided."""
+    """Pairs of sentences, with their links if attention is guided."""
 
-    packs = False  # whether batches of a GPU are sentences end to end; known when the model is
+    packs = False  # whether batches on a GPU are packed; depends on the model
 
     def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         super().__init__(data, config, decode, run)
@@ -51,9 +50,9 @@ class TranslationTask(Task):
         return LinkedBatch(*batch, links=link_pieces(self.data.train.links, self.data.vocabularies, batch))
 
     def ready(self, model: nn.Module) -> None:
-        """Refuse, before anything is trained, a model whose attention cannot be guided as the settings require."""
+        """Refuse a model whose attention cannot be guided as the settings require."""
         if not self.config.guided and not self.config.coverage:
-            # The kernel for sentences end to end has 16-bit products alone; elsewhere they would be padded and packed.
+            # The kernel for packed sentences has 16-bit products only; otherwise they would be padded again.
             self.packs = self.config.precision == "bf16" and objectives.can_pack(model)
             return
         wanted = "train.guided" if self.config.guided else "train.coverage"
@@ -63,7 +62,7 @@ class TranslationTask(Task):
         source, target = torch.tensor([[UNKNOWN, UNKNOWN, END]]), torch.tensor([[UNKNOWN, END]])
         with torch.no_grad(), record(model.eval(), [name]) as seen:
             model(source, torch.tensor([3]), target)
-        weights = seen[name].weights  # [1, (H), 2, 3] where words are attended to
+        weights = seen[name].weights  # [1, (H), 2, 3] if the model attends to words
         if weights.shape[-2:] != (2, 3):
             raise ConfigError(
                 f"{wanted} needs attention over the source words; {type(model).__name__} sees the source as one "
@@ -76,18 +75,18 @@ class TranslationTask(Task):
 
     def even(self, batch: Batch | LinkedBatch, world: int) -> Batch | LinkedBatch | PackedBatch:
         tokens, train = self.config.batch_tokens, self.data.train
-        if isinstance(train, Resampled):  # the room for what was planned, however long the samples are
+        if isinstance(train, Resampled):  # shapes depend on the planned lengths, not on the samples
             planned = np.array([side[batch.indices.numpy()].max() for side in self.lengths(train)])
             widths = train.room(planned)
-            tokens = tokens // int(round_up(planned).max()) * int(widths.max())  # for the rows that were planned
+            tokens = tokens // int(round_up(planned).max()) * int(widths.max())  # room for the planned rows
             batch = widened(batch, *widths.tolist())
         if self.packs and isinstance(batch, Batch):
             return pack(batch, tokens, world)
         return make_even(batch, tokens, world)
 
     def loss(self, model: nn.Module, batch: Batch | LinkedBatch | PackedBatch) -> Loss:
-        """Cross-entropy of the target, smoothed if set so; with links, plus `guided` times the alignment loss; plus
-        `coverage` times the coverage loss; or that of two passes that shall agree."""
+        """Cross-entropy of the target with label smoothing; with links, plus `guided` times the alignment loss; plus
+        `coverage` times the coverage loss. With `consistency`, R-Drop over two passes."""
         smoothing, agreement = self.config.label_smoothing, self.config.consistency
         if isinstance(batch, PackedBatch):
             if agreement:
@@ -113,8 +112,8 @@ class TranslationTask(Task):
     def validate(self, model: nn.Module) -> Validation:
         """Loss and perplexity per token over all held-out pairs; BLEU of the first `validate_sentences`.
 
-        `shuffled_loss` is the loss with each target beside the source of another sentence: a model that uses its
-        source does much worse there.
+        `shuffled_loss` is the loss with the source of another sentence: it is much higher for a model that uses its
+        source.
         """
         device = next(model.parameters()).device
         if not len(self.data.dev):
@@ -135,7 +134,7 @@ class TranslationTask(Task):
         rows = [self.data.dev.pair(index)[0][:-1].tolist() for index in range(len(shown))]
         found = decode_many(model, rows, self.decode, device)  # type: ignore[arg-type]
         written = [self.data.vocabularies[1].decode(hypotheses[0].ids) for hypotheses in found]
-        # A model is not measured by what it cannot write: capitals, or the punctuation of another form.
+        # Score in the form of the vocabulary: the model cannot write other capitals or punctuation.
         vocabulary = self.data.vocabularies[1]
         references = [vocabulary.in_form(target).text for _, target in shown]
         metrics["bleu"] = score(written, references, metrics=["bleu"], lowercase=vocabulary.lowercase)["bleu"]
@@ -147,7 +146,7 @@ class TranslationTask(Task):
 
 
 def widened(batch: Batch | LinkedBatch, source: int, target: int) -> Batch | LinkedBatch:
-    """The batch with at least these widths."""
+    """The batch padded to at least these widths."""
     S, T = max(0, source - batch.source.shape[1]), max(0, target - batch.target.shape[1])
     more = {"links": F.pad(batch.links, (0, S, 0, T))} if isinstance(batch, LinkedBatch) else {}
     return batch._replace(
@@ -156,17 +155,17 @@ def widened(batch: Batch | LinkedBatch, source: int, target: int) -> Batch | Lin
 
 
 def guided_module(model: nn.Module, layer: int) -> str:
-    """The name of the attention over the source that is guided; -2, the default, is the only one where there is one."""
+    """The name of the attention over the source to guide; with a single layer, the default -2 means that layer."""
     cross = attentions_to_source(model)
     place = -1 if layer == -2 and len(cross) == 1 else layer
     if not -len(cross) <= place < len(cross):
         layers = numbered("layer", len(cross))
-        raise ConfigError(f"train.guided_layer is {layer}, but of attention over the source this model has {layers}.")
+        raise ConfigError(f"train.guided_layer is {layer}, but the attention over the source has {layers}.")
     return cross[place]
 
 
 def guided_head(weights: Tensor, head: int) -> Tensor:
-    """Weights [B, (H), T, S] of the head that is guided (-1: the mean of all) -> [B, T, S]."""
+    """The weights of the guided head (-1: the mean of all): [B, (H), T, S] -> [B, T, S]."""
     if weights.dim() == 3:
         return weights
     return weights.mean(1) if head < 0 else weights[:, head]

@@ -1,8 +1,8 @@
-"""One update: the gradients of a group of batches, summed over all ranks, clipped, and given to the optimiser.
+"""One update: the gradients of a group of batches, summed over all ranks, clipped, and applied by the optimiser.
 
-On a GPU nothing here waits for the device. Whether an update is sound is decided there: one that is not leaves
-the weights and the optimiser's memory as they are. Its numbers are read a few updates later (`Late`). The whole update
-is recorded as a CUDA graph for each shape of batch and replayed; see `regard.kernels.graphs`.
+On a GPU nothing here waits for the device. The device decides whether an update is sound; otherwise weights and
+optimiser state stay unchanged. Its numbers are read a few updates later (`Late`). The whole update is recorded as a
+CUDA graph for each batch shape and replayed; see `regard.kernels.graphs`.
 """
 
 import math
@@ -23,7 +23,7 @@ from regard.training.optimisers import clip, make_optimiser, set_rate, step_if
 from regard.training.settings import TrainConfig
 from regard.training.task import Task
 
-LATE = 4  # updates between one on a GPU and the reading of its numbers
+LATE = 4  # updates on a GPU before the numbers of an update are read
 
 Of = TypeVar("Of")
 
@@ -32,13 +32,13 @@ class MicroBatch(NamedTuple):
     """One batch of an update."""
 
     numbers: Sequence[int]  # the examples of all ranks
-    batch: Any  # this rank's tensors, or None where it has no rows
+    batch: Any  # this rank's tensors, or None if it has no rows
     tokens: int  # of this rank
     sentences: int
 
 
 class Numbers(NamedTuple):
-    """What became of an update, over all ranks."""
+    """The results of an update, over all ranks."""
 
     loss: float  # a sum
     tokens: float
@@ -50,7 +50,7 @@ class Numbers(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """Why the update was left out, or nothing."""
+        """Why the update was skipped, or nothing."""
         if self.lost:
             return "out of memory"
         return "" if math.isfinite(self.loss) and math.isfinite(self.norm) else "loss or gradient not finite"
@@ -82,12 +82,12 @@ class Update:
     ) -> Tensor:
         """Make one update; returns its `Numbers` as a tensor [7]. `flags` are `stop` and `time_is_up` of this rank."""
         self.task = task
-        if not self.model.training:  # `train` visits every module, which takes longer than a replay's launch
+        if not self.model.training:  # `train` visits every module, which is slower than launching a replay
             self.model.train()
         set_rate(self.optimiser, rate)
         try:
             return self.update(group, flags)
-        finally:  # neither a replay nor a fused optimiser counts as a change, and searches keep copies of the weights
+        finally:  # a replay or a fused optimiser does not increment versions, and searches cache the weights
             increment_version(self.weights)
 
     def update(self, group: list[MicroBatch], flags: Callable[[], tuple[bool, bool]]) -> Tensor:
@@ -106,7 +106,7 @@ class Update:
         return self.finish(self.on_host(*sums, lost, *flags()), found)
 
     def run(self, batch: Any, *numbers: Tensor) -> Tensor:
-        """Do the work with a batch: by its graph, or plainly."""
+        """Run the work on a batch, with its graph or eagerly."""
         self.kind = type(batch)
         if self.graphs:
             return self.graphs(*numbers, *batch)
@@ -119,7 +119,7 @@ class Update:
         return self.finish(own, self.gradient(*batch))
 
     def sum_gradients(self, parts: list[MicroBatch]) -> Tensor:
-        """Add up the gradients of several batches; returns the sums of their losses."""
+        """Sum the gradients of several batches; returns the sums of their losses."""
         if self.graphs:
             self.zero_gradients()
         found = self.no_sums()
@@ -130,7 +130,7 @@ class Update:
         return found
 
     def gradient(self, *parts: Tensor) -> Tensor:
-        """Add the gradients of one batch; returns its loss, and what the task sums, [1 + n]."""
+        """Add the gradients of one batch; returns its loss and the task's sums, [1 + n]."""
         precise = self.config.precision != "bf16"
         device = self.ranks.device.type
         with torch.autocast(device, torch.bfloat16, enabled=not precise), self.products:
@@ -142,7 +142,7 @@ class Update:
     def finish(self, own: Tensor, found: Tensor) -> Tensor:
         """From the gradients of this rank to the optimiser's step.
 
-        `own` [5] are the numbers of this rank that the host knows, `found` [1 + n] the loss and what the task sums.
+        `own` [5] are the host's numbers of this rank, `found` [1 + n] the loss and the task's sums.
         """
         if self.reducer:
             self.reducer.finish()
@@ -159,7 +159,7 @@ class Update:
         return torch.cat([totals, norm.double().reshape(1)])
 
     def step_on_cpu(self, sound: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Divide the gradients by `count` and step, if all is sound; returns the norm of the gradient, and whether."""
+        """Divide the gradients by `count` and step if all is sound; returns the gradient norm, and whether it was."""
         gradients = [weight.grad for weight in self.weights if weight.grad is not None]
         if not gradients:  # memory ran out
             return count.new_zeros(()), torch.tensor(False)
@@ -172,7 +172,7 @@ class Update:
         return norm, sound
 
     def step_on_gpu(self, sound: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """The same on a GPU, whose values are never read here."""
+        """The same on a GPU, without reading its values."""
         gradients = [weight.grad for weight in self.weights if weight.grad is not None]
         if not gradients:
             return count.new_zeros(()), count < 0
@@ -183,26 +183,26 @@ class Update:
         return norm, sound
 
     def zero_gradients(self) -> None:
-        """Gradients of zero, in the memory that the graphs add to."""
+        """Zero the gradients in place, where the graphs add to them."""
         for weight in self.weights:
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
         torch._foreach_zero_([weight.grad for weight in self.weights if weight.grad is not None])
 
     def no_sums(self) -> Tensor:
-        """The sums of no batch."""
+        """Zero sums."""
         return torch.zeros(1 + self.task.sums, dtype=torch.float64, device=self.ranks.device)
 
     def on_host(self, *numbers: float) -> Tensor:
-        """Numbers of the host, ready for the device."""
+        """Numbers of the host, in pinned memory for a GPU."""
         here = torch.tensor(numbers, dtype=torch.float64)
         return here.pin_memory() if self.ranks.device.type == "cuda" else here
 
 
 class Late(Generic[Of]):
-    """Numbers of the device that are read a few updates after they were computed, so that the host never waits.
+    """Numbers of the device that are read a few updates later, so that the host never waits.
 
-    On a CPU they are there at once.
+    On a CPU they are available immediately.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -212,20 +212,20 @@ class Late(Generic[Of]):
         self.count = 0
 
     def __call__(self, item: Of, numbers: Tensor) -> Iterator[tuple[Of, Numbers]]:
-        """Keep the numbers of this update, and yield those that are due."""
+        """Store the numbers of this update, and yield those that are due."""
         if not self.late:
             yield item, Numbers(*numbers.tolist())
             return
         buffer = self.buffers[self.count % len(self.buffers)]
         self.count += 1
         buffer.copy_(numbers, non_blocking=True)
-        event = torch.cuda.Event(blocking=True)  # a wait leaves the core to the loader and to other processes
+        event = torch.cuda.Event(blocking=True)  # a wait frees the core for the loader and other processes
         event.record()
         self.waiting.append((item, buffer, event))
         yield from self.read(self.late)
 
     def read(self, leave: int = 0) -> Iterator[tuple[Of, Numbers]]:
-        """Yield all that wait but the last `leave`."""
+        """Yield all stored numbers but the last `leave`."""
         while len(self.waiting) > leave:
             item, buffer, event = self.waiting.popleft()
             event.synchronize()
@@ -234,9 +234,9 @@ class Late(Generic[Of]):
 
 @contextmanager
 def host_threads(device: torch.device) -> Iterator[None]:
-    """One thread for the tensors of the host while a GPU trains; on a CPU nothing changes.
+    """One CPU thread for torch while a GPU trains; no change when training on a CPU.
 
-    Torch would wake all cores for each batch of ids, and they wait actively for the next: two runs on one machine slow
+    Otherwise torch wakes all cores for each batch of ids, and they busy-wait for the next: two runs on one machine slow
     each other down.
     """
     before = torch.get_num_threads()
@@ -250,10 +250,10 @@ def host_threads(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def arithmetic(precision: str) -> Iterator[None]:
-    """Products of float32 numbers as `train.precision` says; the earlier mode is restored afterwards.
+    """Set the precision of float32 products to `train.precision`; the previous mode is restored afterwards.
 
-    "float32" is exact in the library's recurrent and convolution kernels too, where torch by itself takes the short
-    mantissa of TF32. With "bf16" those kernels stay outside of autocast and take it.
+    "float32" also turns off TF32 in cuDNN's recurrent and convolution kernels, where torch enables it by default. With
+    "bf16" those kernels are outside of autocast and use TF32.
     """
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")

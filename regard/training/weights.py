@@ -1,4 +1,4 @@
-"""The tensors of a model and its optimiser as flat, named tables, for files that hold nothing but numbers."""
+"""The tensors of a model and its optimiser as flat, named tables, for safetensors files."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,14 +14,14 @@ from regard.errors import ConfigError, RunError, brief
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Every weight and buffer of a model once; matrices that are tied appear under their first name."""
+    """Every weight and buffer of a model once; tied matrices appear under their first name."""
     kept, buffers = dict(model.named_parameters()), dict(model.named_buffers())
     kept.update((name, buffer) for name, buffer in model.state_dict().items() if name in buffers)
     return {name: tensor.detach() for name, tensor in kept.items()}
 
 
 def set_weights(model: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
-    """Give a model the weights of `where`; names and shapes must be those of the model."""
+    """Set the weights of a model; names and shapes must match. `where` is for error messages."""
     check_shapes(model, {name: tensor.shape for name, tensor in tensors.items()}, where)
     with torch.no_grad():
         for name, tensor in weights_of(model).items():
@@ -33,7 +33,7 @@ def check_shapes(model: nn.Module, shapes: dict[str, torch.Size], where: str) ->
     own = weights_of(model)
     if own.keys() != shapes.keys():
         odd = sorted(own.keys() ^ shapes.keys())[0]
-        raise RunError(f"The weights in {where} belong to another model: {odd[:200]!r} is only on one side.")
+        raise RunError(f"The weights in {where} belong to another model: {odd[:200]!r} exists only on one side.")
     for name, tensor in own.items():
         if tensor.shape != shapes[name]:
             raise RunError(
@@ -45,9 +45,9 @@ def check_shapes(model: nn.Module, shapes: dict[str, torch.Size], where: str) ->
 def build_filled(
     make: Callable[[], nn.Module], shapes: dict[str, torch.Size], read: Callable[[], dict[str, Tensor]], where: str
 ) -> nn.Module:
-    """The model that `make` builds with the weights of `where`, which `read` reads; `shapes` are theirs.
+    """The model that `make` builds, with the weights that `read` returns; `shapes` are their shapes.
 
-    Whether they belong to the model is checked before anything of their size is allocated.
+    Names and shapes are checked before memory for the weights is allocated.
     """
     with weightless(shapes, where):
         check_shapes(make(), shapes, where)
@@ -58,9 +58,10 @@ def build_filled(
 
 
 class Unfilled(TorchFunctionMode):
-    """While it is entered, models are built without random weights: those mean nothing until they are set.
+    """In this mode, models are built with uninitialised weights, to be set afterwards.
 
-    Drawing them takes most of the time of loading a model. On the meta device `normal_` would import 800 modules first.
+    Random initialisation takes most of the time of loading a model. On the meta device `normal_` would import 800
+    modules first.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -76,10 +77,10 @@ class Unfilled(TorchFunctionMode):
 def weightless(shapes: dict[str, torch.Size], where: str) -> Iterator[None]:
     """Models that are built in the block take no memory, and one that outgrows the weights of `where` is refused.
 
-    So settings that do not belong to the weights cost nothing, whatever they say: parameters are on the meta device,
-    and building ends with the first one too many.
+    So settings that do not match the weights cost nothing: parameters are on the meta device, and building stops at the
+    first one too many.
     """
-    # A matrix that is tied to another one was registered before; so count generously.
+    # A tied matrix may be registered several times, so allow for more.
     tensors, numbers = 4 * len(shapes) + 16, 4 * sum(shape.numel() for shape in shapes.values())
 
     def count(size: int) -> None:
@@ -88,15 +89,12 @@ def weightless(shapes: dict[str, torch.Size], where: str) -> Iterator[None]:
         if tensors < 0 or numbers < 0:
             raise RunError(f"The weights in {where} belong to another model: the settings describe a much larger one.")
 
-    try:
-        with _counted(count):
-            yield
-    except (RuntimeError, TypeError, OverflowError) as error:  # sizes that no tensor can have
-        raise RunError(f"The settings beside {where} describe no model: {brief(error)}.") from None
+    with _counted(count, RunError, f"No model can be built from the settings next to {where}"):
+        yield
 
 
 def check_memory(make: Callable[[], nn.Module]) -> None:
-    """Refuse a model whose weights alone do not fit into the memory of this machine, before any is allocated."""
+    """Refuse a model whose weights do not fit into memory, before any is allocated."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**48
     numbers = 0
 
@@ -105,20 +103,20 @@ def check_memory(make: Callable[[], nn.Module]) -> None:
         numbers += size
         if 4 * numbers > memory:
             raise ConfigError(
-                f"The weights of this model do not fit into memory: over {4 * numbers / 2**30:,.0f} GiB, where this "
-                f"machine has {memory / 2**30:,.0f} GiB. Set sizes of [model] lower, such as model.width."
+                f"The weights of this model do not fit into memory: they need over {4 * numbers / 2**30:,.0f} GiB, and "
+                f"this machine has {memory / 2**30:,.0f} GiB. Reduce the sizes in [model], such as model.width."
             )
 
-    try:
-        with _counted(count):
-            make()
-    except (RuntimeError, TypeError, OverflowError) as error:  # sizes that no tensor can have
-        raise ConfigError(f"The settings of [model] describe no model that can be: {brief(error)}.") from None
+    with _counted(count, ConfigError, "No model can be built from the settings of [model]"):
+        make()
 
 
 @contextmanager
-def _counted(count: Callable[[int], None]) -> Iterator[None]:
-    """Models that are built in the block take no memory; `count` gets the size of each parameter, and may raise."""
+def _counted(count: Callable[[int], None], refuse: Callable[[str], Exception], sentence: str) -> Iterator[None]:
+    """Build models without memory in the block; `count` gets the size of each parameter and may raise.
+
+    Sizes that no tensor can have are refused with `sentence`.
+    """
 
     def registered(module: nn.Module, name: str, parameter: Tensor | None) -> None:
         count(parameter.numel() if parameter is not None else 0)
@@ -127,12 +125,14 @@ def _counted(count: Callable[[int], None]) -> Iterator[None]:
     try:
         with torch.device("meta"), Unfilled():
             yield
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise refuse(f"{sentence}: {brief(error)}.") from None
     finally:
         handle.remove()
 
 
 def optimiser_state(optimiser: optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's memory, as `<number of the weight>.<name>` -> tensor."""
+    """The optimiser's state, as `<number of the weight>.<name>` -> tensor."""
     state = optimiser.state_dict()["state"]
     return {
         f"{number}.{name}": torch.as_tensor(value) for number, slots in state.items() for name, value in slots.items()
@@ -140,7 +140,7 @@ def optimiser_state(optimiser: optim.Optimizer) -> dict[str, Tensor]:
 
 
 def set_optimiser_state(optimiser: optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Restore an optimiser's memory."""
+    """Restore an optimiser's state."""
     state: dict[int, dict[str, Any]] = {}
     for key, tensor in tensors.items():
         number, _, name = key.partition(".")

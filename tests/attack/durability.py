@@ -71,7 +71,7 @@ def kill(draw: Random, folder: Path) -> None:
     assert (sha256(run / "weights.safetensors"), files(run)) == whole(model)
 
 
-@check("R2", "an operation of a save fails: one sentence, and the last checkpoint is whole", 25, 5000)
+@check("R2", "an operation of a save fails: one sentence, and the last checkpoint is intact", 25, 5000)
 def fail(draw: Random, folder: Path) -> None:
     with Disk().installed():
         save(folder, 1)
@@ -126,7 +126,7 @@ def flip(draw: Random, folder: Path) -> None:
     refused(lambda: newest_checkpoint(folder), done)
 
 
-@check("R4", "a damaged model that ships is never loaded", 4, 500)
+@check("R4", "a damaged included model is never loaded", 4, 500)
 def flip_shipped(draw: Random, folder: Path) -> None:
     model = draw.choice(sorted((Path(__file__).parents[2] / "models").iterdir()))
     names = ("config.toml", "manifest.json", "source.json", "source.model", "target.json", "target.model")

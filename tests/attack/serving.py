@@ -99,7 +99,7 @@ def overload(draw: Random, folder: Path) -> None:
         assert answer.status_code == 200 or "retry-after" in answer.headers
 
 
-@check("S3", "a client that goes away at any moment leaves no slot taken", 6, 2000)
+@check("S3", "a client that disconnects at any moment leaves no slot taken", 6, 2000)
 def disconnect(draw: Random, folder: Path) -> None:
     server = strict()
     body = json.dumps({"q": [sentence(draw)] * 20, "source": "en", "target": "de", "text": "ba da"}).encode()

@@ -85,7 +85,7 @@ def padding(draw: Random, folder: Path) -> None:
     assert abs(padded.score - alone.score) < 1e-4
 
 
-@check("F4", "a text of any length is cut into pieces that fit, and nothing of it is lost", 10, 1000)
+@check("F4", "a text of any length is split into pieces that fit, without loss", 10, 1000)
 def huge(draw: Random, folder: Path) -> None:
     text = draw.choice(["", " ", "\n", ". "]).join(draw.choices([*WORDS, "x" * 2000, ".", "中" * 700], k=200))
     layout = Layout(read_plain(text))

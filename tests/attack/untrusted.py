@@ -25,6 +25,7 @@ import test_import_marian
 import trained
 from durability import reseal
 from promises import check, refused
+from test_formats import unchanged
 from test_serve_hostile import ALL
 
 import regard
@@ -342,7 +343,7 @@ def documents(draw: Random, folder: Path) -> None:
 
     def use() -> None:
         document = read_document(data, f"x.{name}")
-        assert document.unchanged() == data
+        assert unchanged(document) == data
         layout = Layout(document.parts)
         document.encode(layout.write([Written(sentence) for sentence in layout.sentences]))
 
@@ -405,7 +406,7 @@ class _Page(html.parser.HTMLParser):
         self.odd += [tag] if tag in ("iframe", "object", "embed", "img", "link", "base", "form", "a") else []
 
 
-@check("X8", "hostile text in every string of a trace: the exported page has its own scripts alone", 8, 2000)
+@check("X8", "hostile text in every string of a trace: the exported page runs only its own scripts", 8, 2000)
 def scripts(draw: Random, folder: Path) -> None:
     def poisoned(part: Any, name: str = "") -> Any:
         if isinstance(part, dict):
@@ -478,7 +479,7 @@ ODD = [
 ]  # fmt: skip
 
 
-@check("X11", "any string can be translated: spans lie in the text, the output is one line of UTF-8", 25, 50_000)
+@check("X11", "any string can be translated: spans are inside the text, the output is one line of UTF-8", 25, 50_000)
 def strings(draw: Random, folder: Path) -> None:
     text = draw.choice(["", " "]).join(draw.choices(ODD, k=draw.randint(1, 12)))
     if draw.random() < 0.25:

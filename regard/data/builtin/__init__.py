@@ -1,4 +1,4 @@
-"""Corpora that regard generates itself, so that everything works with nothing downloaded."""
+"""Generated corpora, so that everything works without downloads."""
 
 import random
 import tomllib
@@ -11,11 +11,11 @@ from regard.data.pharaoh import Link
 from regard.errors import DataError
 
 WORDS = tomllib.loads(resources.files(__name__).joinpath("words.toml").read_text("utf-8"))
-SYLLABLES = ["".join(pair) for pair in product("bdfgklmnprstvz", "aeiou")]  # 70, that mean nothing
+SYLLABLES = ["".join(pair) for pair in product("bdfgklmnprstvz", "aeiou")]  # 70, without meaning
 
 
 class Example(NamedTuple):
-    """A sentence, its translation, and which words belong to each other."""
+    """A sentence, its translation, and their word links."""
 
     source: str
     target: str
@@ -25,9 +25,9 @@ class Example(NamedTuple):
 def distinct(
     name: str, size: int, seed: int, most: int, write: Callable[[random.Random], Example], fix: str = "data.size lower"
 ) -> list[Example]:
-    """`size` examples of the corpus `name` with different sources, of about `most` that there are.
+    """`size` examples of the corpus `name` with different sources.
 
-    They are drawn one after the other and repetitions left out, so `most` is well below what could be drawn.
+    Examples are drawn until enough are distinct, so `most` is well below the number of possible ones.
     """
     if size > most:
         raise DataError(f"There are about {most} different {name}, too few for {size} distinct ones; set {fix}.")

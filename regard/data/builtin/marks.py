@@ -1,7 +1,7 @@
-"""Two sentences that grow together: English words, and French words that know which English words they render.
+"""A sentence in both languages: English words, and French words with links to the English words they translate.
 
 The spelling of French depends on the next word: le + homme is l'homme, de + le is du, vieux + ami is vieil ami. So a
-French word is first a `Mark` with both its forms, and `spell` settles all of them when the sentence is complete.
+French word is first a `Mark` with both forms, and `spell` chooses when the sentence is complete.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from regard.data.builtin.lexicon import begins_with_vowel
 
 @dataclass(eq=False)
 class Word:
-    """An English word; two words of the same spelling are two words."""
+    """An English word; equal spellings are still different words."""
 
     text: str
 
@@ -43,13 +43,13 @@ class Phrase:
 
 
 def say(english: str, french: str) -> Phrase:
-    """A fixed phrase, every word of one language linked with every word of the other; `que` and `de` may elide."""
+    """A fixed phrase, every word of one language linked to every word of the other; `que` may elide."""
     words = [Word(text) for text in english.split(" ")]
     return Phrase(words, mark(french, words))
 
 
 def mark(french: str, sources: Iterable[Word]) -> list[Mark]:
-    """French words that all render `sources`."""
+    """French words that all translate `sources`."""
     linked = tuple(sources)
     return [Mark(text, linked, "qu'" if text == "que" else "") for text in french.split(" ")]
 
@@ -69,7 +69,7 @@ def example(phrase: Phrase) -> Example:
 
 
 def spell(marks: list[Mark]) -> list[Mark]:
-    """Settle elision and contraction, from the last word to the first."""
+    """Apply elision and contraction, from the last word to the first."""
     spelled: list[Mark] = []
     for entry in reversed(_drop_partitives(marks)):
         following = spelled[-1] if spelled else Mark(".", ())
@@ -90,7 +90,7 @@ _CONTRACTIONS = {("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", (
 
 
 def _drop_partitives(marks: list[Mark]) -> list[Mark]:
-    """After the preposition de, the partitive des, du, de la vanishes: besoin de + de l'eau is besoin d'eau."""
+    """Drop the partitive (des, du, de la) after the preposition de: besoin de + de l'eau is besoin d'eau."""
     kept: list[Mark] = []
     dropping = False
     for entry in marks:

@@ -2,8 +2,8 @@
 
     Bazoti was seen by Melu .        Melu a vu Bazoti .
 
-Names are made of random syllables, so that hardly any name of the held-out part occurs in training. The other words
-are few and are soon learned: what is left to learn is copying. Names may change places.
+Names are random syllables, so that hardly any held-out name occurs in training. The few other words are learned
+quickly: the remaining task is copying. Names may change places.
 """
 
 import random

@@ -1,9 +1,9 @@
 """`phrasebook`: English to French by a grammar, with exact word alignments.
 
-What a translator must learn here is real: adjectives change place, verbs are wrapped in ne ... pas, pronouns move
-before the verb, articles, adjectives and participles agree, words elide and melt together (du, au, l', qu'), one word
-becomes three and three one. The French is a function of the English: I, you, we and they are masculine, you is tu, a
-relative clause belongs to the noun before it. Words, punctuation and elided words are separated by spaces.
+It has real phenomena of translation: adjectives change place, verbs are wrapped in ne ... pas, pronouns move before the
+verb, articles, adjectives and participles agree, words elide and contract (du, au, l', qu'), one word becomes three and
+three become one. The French is a function of the English: I, you, we and they are masculine, you is tu, a relative
+clause belongs to the noun before it. Words, punctuation and elided words are separated by spaces.
 """
 
 import random
@@ -15,7 +15,7 @@ from regard.errors import DataError
 
 SHORTEST = 3
 _TRIES = 40
-_MISSES = 2_000  # known sentences in a row that mean that there are hardly any others
+_MISSES = 2_000  # known sentences in a row before giving up
 _POOL = 500  # clauses of one length kept for later
 
 
@@ -46,7 +46,7 @@ def generate(size: int, seed: int, min_words: int = 3, max_words: int = 12) -> l
 
 
 class _Maker:
-    """Makes sentences of a given length. A clause that does not fit is kept for a sentence that it fits."""
+    """Makes sentences of a given length. A clause that does not fit is kept for a later sentence."""
 
     def __init__(self, draw: random.Random) -> None:
         self.draw = draw
@@ -73,7 +73,7 @@ class _Maker:
         return None
 
     def _clause(self, room: int) -> Phrase:
-        """A clause of this many words: one that was kept and fits, or a fresh one."""
+        """A clause for this many words: a kept one that fits, or a new one."""
         if room == 2:
             return shortest(self.draw)
         kept = self.pool.get(room)

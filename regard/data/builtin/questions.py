@@ -2,10 +2,10 @@
 
     tom went to the garden . mary went to the kitchen . tom went to the office . where is mary ?        kitchen
 
-The answer is where the person went last. A model that attends must ask for the person and find, among all places, the
-one beside the last mention: query, key and value are the question, the person of a sentence, and its place. The link of
-an example is that place. The stories are like those of the first bAbI task (Weston et al. 2015) and are generated here.
-The question comes last: a model that reads forwards knows nothing of it when it reads the story, so it must attend.
+The answer is the place where the person went last. With attention, query, key and value are the question, the person of
+a sentence, and its place; the link of an example is that place. The stories are like those of the first bAbI task
+(Weston et al. 2015) and are generated here. The question comes last, so that a model that reads forwards does not know
+it while it reads the story and must attend.
 """
 
 import random
@@ -16,7 +16,7 @@ _NAMES = ("anna", "tom", "mary", "paul")
 _PLACES = ("kitchen", "garden", "office", "school", "park", "station")
 _WENT = ("went", "moved", "walked")
 _FEWEST, _MOST = 2, 4  # sentences of a story
-ROOM = 100_000  # far below the number of stories, so that distinct ones are soon found
+ROOM = 100_000  # far below the number of stories, so that distinct ones are found quickly
 
 
 def write(draw: random.Random) -> Example:

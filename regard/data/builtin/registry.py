@@ -15,17 +15,17 @@ _MONTHS, _WEEKDAYS, _FORMATS = (WORDS["dates"][name] for name in ("months", "wee
 
 
 def generate_copy(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
-    """Random syllables, and the same again."""
+    """Random syllables, and the same sequence."""
     return _sequences(size, seed, min_words, max_words, lambda places: places)
 
 
 def generate_reverse(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
-    """Random syllables, and the same from last to first."""
+    """Random syllables, and the reversed sequence."""
     return _sequences(size, seed, min_words, max_words, lambda places: places[::-1])
 
 
 def _sequences(size: int, seed: int, fewest: int, most: int, order: Callable[[range], range]) -> list[Example]:
-    """Rows of syllables, and the same in another order of their places."""
+    """Sequences of syllables, and the same in another order."""
 
     def write(draw: random.Random) -> Example:
         words = draw.choices(SYLLABLES, k=draw.randint(fewest, most))
@@ -38,8 +38,8 @@ def _sequences(size: int, seed: int, fewest: int, most: int, order: Callable[[ra
 
 
 def _write_date(draw: random.Random) -> Example:
-    """A date between 1900 and 2099 as people write it. The target is one word, to which the words that hold year, month
-    or day belong."""
+    """A date between 1900 and 2099 as people write it. The target is one word, linked to the words with year, month or
+    day."""
     date = _FIRST + datetime.timedelta(days=draw.randrange(_DAYS))
     month = _MONTHS[date.month - 1]
     source = draw.choice(_FORMATS).format(
@@ -62,12 +62,12 @@ Generate = Callable[[int, int, int, int], list[Example]]  # (size, seed, min_wor
 
 
 def _drawn(name: str, most: int, write: Callable[[random.Random], Example]) -> Generate:
-    """Distinct examples, whose lengths are what they are: the limits are not used."""
+    """Distinct examples; the limits on their length are not used."""
     return lambda size, seed, min_words, max_words: distinct(name, size, seed, most, write)
 
 
 class Builtin(NamedTuple):
-    """A corpus that is generated."""
+    """A generated corpus."""
 
     name: str
     meaning: str
@@ -84,23 +84,23 @@ BUILTIN: dict[str, Builtin] = {
                 "en", "fr", phrasebook.generate),
         Builtin("dates", "dates as people write them, to ISO 8601", "en", "iso",
                 _drawn("dates", _DAYS * len(_FORMATS) // 2, _write_date)),
-        Builtin("copy", "random syllables, to the same again", "", "", generate_copy),
-        Builtin("reverse", "random syllables, to the same from last to first", "", "", generate_reverse),
+        Builtin("copy", "random syllables, to the same sequence", "", "", generate_copy),
+        Builtin("reverse", "random syllables, to the reversed sequence", "", "", generate_reverse),
         Builtin("names", "English to French with invented names, which must be copied", "en", "fr",
                 _drawn("names", names.MOST, names.write)),
         Builtin("questions", "a short story and a question about it, to the word that answers it", "en", "en",
                 _drawn("questions", questions.ROOM, questions.write)),
-        Builtin("summaries", "a tale of who has what, to what each of them does with it", "en", "en",
+        Builtin("summaries", "a tale of who has what, to what each person does with it", "en", "en",
                 _drawn("summaries", tales.ROOM, tales.summarise)),
     )
 }  # fmt: skip
 
 
-OTHERS = {"tales": "lines of text", "reviews": "documents", "shapes": "pictures"}  # what the other corpora hold
+OTHERS = {"tales": "lines of text", "reviews": "documents", "shapes": "pictures"}  # the other corpora and their content
 
 
 def find_builtin(name: str) -> Builtin:
-    """The built-in corpus of that name, or a sentence that says which there are."""
+    """The built-in corpus of this name; the error for an unknown name lists all of them."""
     check_kind(name, BUILTIN)
     return BUILTIN[name]
 

@@ -2,10 +2,10 @@
 
     The story begins in a small town. The hero is not a good man. The music was never dull. ...
 
-A review is positive or negative. One to three of its sentences judge the film (its acting, its music ...), all to the
-same end; the rest narrate the plot or the evening. The same words of praise and blame, and the same negations, occur in
-both kinds: a deciding sentence is known by its subject, and its verdict by adjective and negation together. So
-no word decides alone, and it is known which sentences must be looked at.
+A review is positive or negative. One to three of its sentences judge the film (its acting, its music ...), all with the
+same verdict; the rest narrate the plot or the evening. The same adjectives and negations occur in both kinds: a
+deciding sentence is recognised by its subject, and its verdict by adjective and negation together. So no single word
+decides, and the relevant sentences are known.
 """
 
 import random
@@ -18,11 +18,11 @@ LABELS = ("negative", "positive")
 _WORDS = WORDS["reviews"]
 _GOOD, _BAD, _ASPECTS = _WORDS["good"], _WORDS["bad"], _WORDS["aspects"]
 _NOT = ("not", "never")
-_SENTENCES = 6, 14  # of a review: the fewest, and the most
+_SENTENCES = 6, 14  # in a review: fewest and most
 
 
 class Review(NamedTuple):
-    """A review, what it says in the end, and which of its sentences say so (counted from 0)."""
+    """A review, its label, and the sentences that decide it, counted from 0."""
 
     sentences: tuple[str, ...]
     label: str

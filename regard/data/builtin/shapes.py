@@ -1,10 +1,10 @@
-"""`shapes`: drawn pictures of coloured shapes in a grid, captions that say how they stand, and where each one is.
+"""`shapes`: drawn pictures of coloured shapes in a grid, captions of their arrangement, and the cell of each shape.
 
     a red circle left of a blue square and above a green cross
 
-One to three objects are named, each of another colour, in the order of `COLOURS`; the others stand in the row or the
-column of the first. Grey shapes may stand anywhere and are never named. Picture and caption are a pure function of
-seed and number, and the caption one of the picture, so that a caption is right or wrong, and so is attention.
+One to three objects are named, each of another colour, in the order of `COLOURS`; the others are in the row or the
+column of the first. Grey shapes may be anywhere and are never named. Picture and caption are a pure function of seed
+and number, and the caption follows from the picture, so that captions and attention can be checked exactly.
 """
 
 import random
@@ -45,11 +45,11 @@ class Thing(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What a picture shows. The named things come first, in the order of the caption."""
+    """The content of a picture. The named things come first, in the order of the caption."""
 
     things: tuple[Thing, ...]
     caption: str
-    cells: tuple[int | None, ...]  # for each word of the caption the cell that it describes, or None
+    cells: tuple[int | None, ...]  # the cell that each word of the caption describes, or None
 
 
 def scene(number: int, seed: int = 1, grid: int = GRID) -> Scene:
@@ -103,7 +103,7 @@ def _relation(first: int, other: int, grid: int) -> list[str]:
     return ["above"] if row < 0 else ["below"]
 
 
-# How far inside a shape a point is, in units of its size, negative outside; points are down and right of its middle.
+# The distance of a point inside a shape, in units of its size, negative outside; points are relative to its centre.
 SHAPES: dict[str, Callable[[Plane, Plane], Plane]] = {
     "circle": lambda down, right: 1 - np.hypot(down, right),
     "square": lambda down, right: 0.86 - np.maximum(abs(down), abs(right)),
@@ -113,11 +113,11 @@ SHAPES: dict[str, Callable[[Plane, Plane], Plane]] = {
         np.minimum(0.3 - abs(down), 0.95 - abs(right)), np.minimum(0.3 - abs(right), 0.95 - abs(down))
     ),
 }
-_POINTS = np.arange(CELL) + 0.5 - CELL / 2  # the pixels of a cell, from its middle
+_POINTS = np.arange(CELL) + 0.5 - CELL / 2  # the pixels of a cell, relative to its centre
 
 
 def draw_scene(shown: Scene, grid: int = GRID) -> Pixels:
-    """The picture of a scene, [16 grid, 16 grid, 3]; pixels at an edge are mixed by how much of them is inside."""
+    """The picture of a scene, [16 grid, 16 grid, 3], with anti-aliased edges."""
     pixels = np.full((grid * CELL, grid * CELL, 3), PAPER, dtype=np.uint8)
     for thing in shown.things:
         down, right = ((_POINTS - shift) / thing.size for shift in thing.shift)
@@ -130,5 +130,5 @@ def draw_scene(shown: Scene, grid: int = GRID) -> Pixels:
 
 
 def vocabulary_words() -> list[str]:
-    """Every word that a caption may hold."""
+    """All words of captions."""
     return ["a", "and", "left", "right", "of", "above", "below", *COLOURS, *SHAPES]

@@ -1,13 +1,12 @@
-"""`tales`: who has what, and an end that can only be known by remembering the beginning.
+"""`tales`: who has what, with an end that can only be predicted by remembering the beginning.
 
     anna has drums , tom finds kites , so tom uses kites and anna likes drums
 
 A tale says what two or three people have, and then what each of them does with it, in another order. The things of the
-second half follow from the first and from nothing else: a model without a good memory can only guess among all things,
-so that these words measure looking back.
+second half follow only from the first half: a model without a good memory can only guess among all things, so that
+these words measure memory.
 
-`summaries` are pairs of a tale and what is left of it when everything is left out that is said twice, people in the
-order in which they came:
+`summaries` are pairs of a tale and its second half without connectives, with people in the order of the first half:
 
     anna likes drums ; tom uses kites
 """
@@ -21,24 +20,24 @@ _NAMES = ("anna", "tom", "mary", "paul", "nora", "carl")
 _THINGS = ("kites", "drums", "balls", "boats", "books", "lamps", "dolls", "flutes")
 _HAS = ("has", "finds")
 _DOES = ("uses", "likes")
-ROOM = 1_000_000  # far below the number of tales, so that distinct ones are soon found
+ROOM = 1_000_000  # far below the number of tales, so that distinct ones are found quickly
 
 
 class Tale(NamedTuple):
-    """A line of text, and (recalled, introduced) words of it, counted from 0: the first repeats the second."""
+    """A line of text, and (recalled, introduced) pairs of words, counted from 0: the first repeats the second."""
 
     text: str
     links: tuple[tuple[int, int], ...]
 
 
 def generate(size: int, seed: int) -> list[Tale]:
-    """Tales, some of which may be the same; a pure function of its arguments."""
+    """Tales, possibly with repetitions; a pure function of its arguments."""
     draw = random.Random(f"tales:{seed}")
     return [_write(draw) for _ in range(size)]
 
 
 def summarise(draw: random.Random) -> Example:
-    """A tale and the clauses of its second half, in the order of the first; each word is linked with the one it
+    """A tale and the clauses of its second half, in the order of the first; each word is linked to the word it
     repeats."""
     tale = _write(draw)
     words, summary, links = tale.text.split(" "), list[str](), list[tuple[int, int]]()

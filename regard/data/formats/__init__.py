@@ -1,5 +1,5 @@
-"""Files of the trade: each format cuts a file into what stays and what is translated, and writes it back.
+"""File formats of translators: each splits a file into text that stays and segments to translate, and writes it back.
 
-A format is one function, `read(text)`, that gives the parts of a text in order: text that stays, and segments. The
-parts of a document with what each segment `held` are the document.
+A format is one function, `read(text)`, that yields the parts of a text in order: strings that stay, and segments. The
+parts, with `held` for each segment, are the original text.
 """

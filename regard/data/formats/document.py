@@ -1,4 +1,4 @@
-"""A file as bytes, taken apart by its format and put together again; PO and XLIFF also as translation memories."""
+"""A file, split by its format and written back; PO and XLIFF also as translation memories."""
 
 import codecs
 import re
@@ -14,26 +14,26 @@ from regard.errors import DataError, unknown
 
 LARGEST = 64 << 20  # bytes of a file
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-_HEAD = 4096  # bytes in which a file names its encoding
+_HEAD = 4096  # bytes in which to look for the name of the encoding
 
 
 Read = Callable[[str], Iterator[Part]]
 
 
 class Format(NamedTuple):
-    """A kind of file: how it is read, which encoding it names, and how it writes characters outside that encoding.
+    """A file format.
 
-    What was written by the first of `reads` is read by the next, for what is inside its markup.
+    `reads` are applied in turn: each one reads the translation written after the previous one, for text inside markup.
     """
 
     name: str
     reads: tuple[Read, ...]
-    charset: re.Pattern[bytes] | None = None  # what it writes before the name of its encoding
-    outside: str = "strict"
-    markup: bool = True  # is more than its words
-    # Of a format that holds source and target side by side: the codes of both languages, and the words of each unit.
+    charset: re.Pattern[bytes] | None = None  # finds the name of the encoding
+    outside: str = "strict"  # error handler for characters outside the encoding
+    markup: bool = True  # whether it has more than words
+    # For a bilingual format: the codes of both languages, and the words of each unit.
     pairs: Callable[[str], tuple[tuple[str, str], Iterator[tuple[str, str]]]] | None = None
-    say: Callable[[str, str], str] = lambda text, language: text  # says the language of its text, if it says one
+    say: Callable[[str, str], str] = lambda text, language: text  # updates the language that the text declares
 
 
 def read_lines(text: str) -> Iterator[Part]:
@@ -66,7 +66,7 @@ FORMATS: dict[str, Format] = {
 
 
 def find_format(name: str, *others: str) -> Format:
-    """The format that the ending of a file's name says; `others` are endings that the refusal lists as well."""
+    """The format of a file name; `others` are further extensions for the error message."""
     ending = PurePath(name).suffix.lower().removeprefix(".")
     if ending not in FORMATS:
         sentence = unknown("file ending", ending, [*FORMATS, *others])
@@ -75,37 +75,33 @@ def find_format(name: str, *others: str) -> Format:
 
 
 def format_of(name: str) -> Format | None:
-    """The format that the ending of a file's name says, packed or not; None where it says none."""
+    """The format of a file name, compressed or not; None if it has none."""
     return FORMATS.get(PurePath(bare_name(name)).suffix.lower().removeprefix("."))
 
 
 @dataclass(frozen=True)
 class Document:
-    """A file: its parts in order, and how its text becomes bytes."""
+    """The parts of a file in order, and its encoding."""
 
     parts: list[Part]
     encoding: str
-    mark: bytes  # of the byte order
+    mark: bytes  # byte order mark
     form: Format
     name: str
 
     @property
     def segments(self) -> list[Segment]:
-        """What is to be translated, in order."""
+        """The segments to translate, in order."""
         return [part for part in self.parts if isinstance(part, Segment)]
 
     def write(self, inner: list[str], language: str = "") -> bytes:
-        """The file with the segments translated; `inner` is what `place_tags` makes of each translation."""
+        """The file with its segments translated; `inner` is the result of `place_tags` for each segment."""
         each = iter(inner)
         text = "".join(part if isinstance(part, str) else part.wrap(next(each)) for part in self.parts)
         return self.encode(text, language)
 
-    def unchanged(self) -> bytes:
-        """The file as it was."""
-        return self.encode("".join(one if isinstance(one, str) else one.held for one in self.parts))
-
     def encode(self, text: str, language: str = "") -> bytes:
-        """A text in the encoding of the file; where the file names its language, that becomes `language`."""
+        """A text in the encoding of the file; if the file declares its language, it becomes `language`."""
         text = self.form.say(text, language) if language else text
         try:
             return self.mark + text.encode(self.encoding, self.form.outside)
@@ -117,7 +113,7 @@ class Document:
 
 
 def read_document(data: bytes, name: str, read: Read | None = None) -> Document:
-    """The document in a file of this name; what cannot be read is refused in one sentence."""
+    """The document in a file of this name; DataError if it cannot be read."""
     form = find_format(name)
     text, encoding, mark = decode_file(data, name, form)
     try:
@@ -128,7 +124,7 @@ def read_document(data: bytes, name: str, read: Read | None = None) -> Document:
 
 
 def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
-    """The text of a file, its encoding (by its byte order mark, else as it says, else UTF-8), and that mark."""
+    """The text of a file, its encoding (from its byte order mark, its declaration, or UTF-8), and that mark."""
     mark, encoding = next(((mark, encoding) for mark, encoding in _MARKS if data.startswith(mark)), (b"", ""))
     data = data[len(mark) :]
     named = form.charset.search(data[:_HEAD]) if form.charset else None
@@ -136,7 +132,7 @@ def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
     try:
         text = data.decode(encoding)
         if text.encode(encoding) != data:
-            raise UnicodeError("it is not written in the usual way")
+            raise UnicodeError("it cannot be written back unchanged")
     except UnicodeError as error:
         what = f"byte {error.start}" if isinstance(error, UnicodeDecodeError) else str(error)
         raise DataError(f"{name} is not valid {encoding} ({what}); save the file as UTF-8.") from None
@@ -147,7 +143,7 @@ def _known(encoding: str, name: str) -> str:
     try:
         info = codecs.lookup(encoding)
     except LookupError:
-        raise DataError(f"{name} names the encoding {encoding[:40]!r}, which is not known; save it as UTF-8.") from None
+        raise DataError(f"{name} names an unknown encoding, {encoding[:40]!r}; save it as UTF-8.") from None
     if not info._is_text_encoding:
-        raise DataError(f"{name} names the encoding {encoding[:40]!r}, which is none of text; save it as UTF-8.")
+        raise DataError(f"{name} names {encoding[:40]!r}, which is not a text encoding; save it as UTF-8.")
     return info.name

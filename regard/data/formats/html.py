@@ -1,7 +1,7 @@
-"""HTML: what is between block tags is a segment; inline tags are part of it. Comments, scripts and code stay.
+"""HTML: the text between block tags is a segment, including inline tags. Comments, scripts and code stay unchanged.
 
-The same reader serves fragments of XML, in which every tag is inline unless it is named as splitting. Time is
-proportional to the text, whatever it contains: the scanner never goes back.
+The same reader handles fragments of XML, in which every tag is inline unless it is listed as splitting. The scanner
+never goes back, so that time is linear for any input.
 """
 
 import html
@@ -19,8 +19,8 @@ INLINE = frozenset((
 VOID = frozenset((
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr",
 ))  # fmt: skip
-CODE = frozenset(("code", "kbd", "samp", "var", "tt", "math", "svg", "pre", "textarea"))  # not written in a language
-RAW = frozenset(("script", "style"))  # hold no tags
+CODE = frozenset(("code", "kbd", "samp", "var", "tt", "math", "svg", "pre", "textarea"))  # not natural language
+RAW = frozenset(("script", "style"))  # contain no tags
 _NAME = re.compile(r"[A-Za-z_:][^\s/>]*")
 _STOP = re.compile(r"[>\"']")
 _KEPT = re.compile(r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*(?:["'][^"']*\bnotranslate\b|notranslate\b)""", re.I)
@@ -28,7 +28,7 @@ _ATTRIBUTE = re.compile(
     r"""\s+(?P<name>[^\s=>"'/]+)(?:\s*=\s*(?:(?P<quote>["'])(?P<value>.*?)(?P=quote)|[^\s>"']+))?""", re.S
 )
 _LANGUAGE = re.compile(r"""<html\b[^<>]*?\slang\s*=\s*["']?([A-Za-z][A-Za-z0-9-]*)""", re.I)
-TRANSLATED = ("alt", "title")  # attributes that are written in a language
+TRANSLATED = ("alt", "title")  # attributes with natural language
 _SPACE = " \t\r\n\f"
 CHARSET = re.compile(rb"""<meta[^>]{1,200}charset\s*=\s*["']?([A-Za-z0-9_.:-]+)""", re.I)
 
@@ -43,7 +43,7 @@ class Markup(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Which elements are part of a sentence, and which are not translated."""
+    """Which elements are inline, and which are not translated."""
 
     inline: Collection[str] | None = INLINE  # None: all but `splitting`
     splitting: Collection[str] = ()
@@ -53,7 +53,7 @@ class Rules(NamedTuple):
     ignore_case: bool = True
 
     def is_inline(self, name: str) -> bool:
-        """Whether an element is part of a sentence."""
+        """Whether an element is inline."""
         return name not in self.splitting if self.inline is None else name in self.inline
 
 
@@ -61,13 +61,13 @@ HTML = Rules()
 
 
 def xml_rules(splitting: Collection[str] = (), ignored: Collection[str] = ()) -> Rules:
-    """How a fragment of XML is read."""
+    """The rules for a fragment of XML."""
     return Rules(None, splitting, ignored, (), (), ignore_case=False)
 
 
 def read(text: str, rules: Rules = HTML) -> Iterator[Part]:
     """The parts of a page or fragment."""
-    run: list[Markup] = []  # of one segment
+    run: list[Markup] = []  # the tokens of one segment
     for token in join_kept(scan(text, rules), rules):
         if not token.name or rules.is_inline(token.name):
             run.append(token)
@@ -98,7 +98,7 @@ def read_attributes(text: str) -> Iterator[Part]:
 
 
 def say_language(text: str, language: str) -> str:
-    """A page whose element `html` names `language`, if it named another one."""
+    """A page whose `html` element declares `language`, if it declared another one."""
     found = _LANGUAGE.search(text)
     if found is None or found[1].partition("-")[0].lower() == language.partition("-")[0].lower():
         return text
@@ -106,7 +106,7 @@ def say_language(text: str, language: str) -> str:
 
 
 def join_kept(tokens: Iterable[Markup], rules: Rules) -> Iterator[Markup]:
-    """The tokens with every element that is not translated as one of them."""
+    """The tokens, with every element that is not translated joined into one token."""
     parts: list[str] = []
     kept, depth = "", 0
     for token in tokens:
@@ -127,7 +127,7 @@ def join_kept(tokens: Iterable[Markup], rules: Rules) -> Iterator[Markup]:
 
 
 def segment(run: list[Markup], rules: Rules, write: Callable[[str], str] | None = None) -> Iterator[Part]:
-    """The tokens of inline text as a segment, white space at both ends left out; as they are if they have no words."""
+    """The tokens of inline text as a segment without surrounding white space; unchanged if they have no words."""
     raw = "".join(token.raw for token in run)
     start, end = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
     builder = Builder(collapse=True)
@@ -148,9 +148,9 @@ def add_tag(builder: Builder, token: Markup, rules: Rules = HTML) -> None:
 
 
 def scan(text: str, rules: Rules = HTML) -> Iterator[Markup]:
-    """The tokens of a text in order; together they are the text."""
+    """The tokens of a text in order; joined, they are the text."""
     last = _last_places(text)
-    begin = at = 0  # of the run of text, and of what is looked at
+    begin = at = 0  # the start of the run of text, and the current position
     while at < len(text):
         at = text.find("<", at)
         if at < 0:
@@ -181,9 +181,9 @@ def _last_places(text: str) -> dict[str, int]:
 
 
 def tag_end(text: str, at: int = 0, last: dict[str, int] | None = None) -> int | None:
-    """Where the tag, comment or declaration that begins at `at` ends; None where "<" begins none.
+    """The end of the tag, comment or declaration that begins at `at`; None if "<" begins none.
 
-    What is never closed extends to the end of the text, so that nothing is scanned twice.
+    An unclosed one extends to the end of the text, so that nothing is scanned twice.
     """
     last = _last_places(text) if last is None else last
     for opening, closing in (("<!--", "-->"), ("<![CDATA[", "]]>")):
@@ -199,14 +199,14 @@ def tag_end(text: str, at: int = 0, last: dict[str, int] | None = None) -> int |
         place = stop.end()
         if stop[0] == ">":
             return place
-        # A quote belongs to an attribute after "=" alone, and only if it is closed.
+        # A quote begins a value only after "=", and only if it is closed.
         if place - 1 < last[stop[0]] and text[max(at, place - 10) : place - 1].rstrip().endswith("="):
             place = text.index(stop[0], place) + 1
     return len(text)
 
 
 def unescape(text: str) -> str:
-    """The characters of a text with references such as &amp;."""
+    """A text with references such as &amp; replaced by their characters."""
     try:
         return html.unescape(text)
     except ValueError:  # a reference with more digits than Python converts
@@ -214,5 +214,5 @@ def unescape(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Words as HTML and XML write them."""
+    """Words escaped for HTML and XML."""
     return html.escape(text, quote=False)

@@ -1,7 +1,7 @@
 """Markdown: headings, paragraphs, list items and table cells are segments; code, addresses and front matter stay.
 
-Paragraphs are recognised by lines, as CommonMark describes them; inline code and addresses are protected, emphasis and
-links are tags around words. Blocks of HTML are read as HTML.
+Paragraphs follow CommonMark. Inline code and addresses are protected; emphasis and links are tags around words. Blocks
+of HTML are read as HTML.
 """
 
 import re
@@ -13,7 +13,7 @@ from regard.data.formats import html
 from regard.data.formats.segment import Builder, Part, framed
 
 _FENCE = re.compile(r"\s{0,3}(?:>\s?)*\s*(`{3,}|~{3,})")
-# What comes before the words of a line: quotes, then a list marker with its box, a heading, or the mark of a footnote.
+# The prefix of a line: quotes, then a list marker with an optional box, a heading, or a footnote mark.
 _PREFIX = re.compile(
     r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|#{1,6}[ \t]+"
     r"|\[\^[^\]\s]+\]:[ \t]+)?"
@@ -35,7 +35,7 @@ _TICKS = re.compile("`+")
 _SPECIAL = re.compile(r"[\\`*\[\]<]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
 _TARGET = re.compile(r"\]\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\]\[[^\]\n]*\]|\]")
 LONGEST_TAG = 2000  # characters of an HTML tag in a line
-MOST_MARKS = 2000  # emphasis marks and brackets of one segment; further ones are words
+MOST_MARKS = 2000  # emphasis marks and brackets in a segment; further ones are words
 
 
 def read(text: str) -> Iterator[Part]:
@@ -46,8 +46,8 @@ def read(text: str) -> Iterator[Part]:
     if lines[0].rstrip() == "---":
         at = next((n + 1 for n in range(1, len(lines)) if lines[n].rstrip() in ("---", "...")), 0)
         yield from lines[:at]
-    blank = True  # whether the line before is empty
-    listed = False  # whether a list is open, in which indented lines are its text
+    blank = True  # whether the previous line is empty
+    listed = False  # whether a list is open, whose text may be indented
     while at < len(lines):
         line = lines[at]
         fence = _FENCE.match(line)
@@ -103,7 +103,7 @@ def _closes(line: str, fence: str) -> bool:
 
 
 def _continues(line: str) -> bool:
-    """Whether a line belongs to the paragraph before it."""
+    """Whether a line continues the previous paragraph."""
     if not line.strip() or _RULE.fullmatch(line) or _FENCE.match(line) or _HTML.match(line):
         return False
     prefix = _PREFIX.match(line)
@@ -111,7 +111,7 @@ def _continues(line: str) -> bool:
 
 
 def row(line: str) -> Iterator[Part]:
-    """The cells of a row of a table."""
+    """The cells of a table row."""
     reached = 0
     for bar in [*(found.span() for found in _CELL.finditer(line)), (len(line), len(line))]:
         yield from segment([line[reached : bar[0]]], 0)
@@ -121,7 +121,7 @@ def row(line: str) -> Iterator[Part]:
 
 
 def segment(lines: list[str], start: int) -> Iterator[Part]:
-    """Lines of one paragraph, whose words begin at `start` of the first, as a segment."""
+    """The lines of a paragraph as a segment; its words begin at `start` of the first line."""
     raw = "".join(lines)[start:]
     ending = _TRAILING.search(raw.rstrip()) if "\n" not in raw.rstrip() else None
     end = ending.start() if ending else len(raw.rstrip())
@@ -143,7 +143,7 @@ def segment(lines: list[str], start: int) -> Iterator[Part]:
 
 
 class Mark(NamedTuple):
-    """What is no word in a line: an escape, a word that stays as it is, an HTML tag, or one end of the pair `name`."""
+    """Markup in a line: an escape, a protected word, an HTML tag, or one end of the pair `name`."""
 
     start: int
     end: int
@@ -168,14 +168,14 @@ def inline(builder: Builder, text: str) -> None:
     builder.words(html.unescape(text[reached:]))
 
 
-Stack = list[tuple[str, int]]  # brackets and emphasis that are open, as written, and where
+Stack = list[tuple[str, int]]  # open brackets and emphasis marks, and their positions
 
 
 def find_marks(text: str) -> list[Mark]:
-    """What is no words in a line; the parts of an image are found beside the whole of it."""
+    """The markup of a line; for an image, both the whole and its parts."""
     marks: list[Mark] = []
     stack: Stack = []
-    ticks: dict[int, list[int]] = {}  # where runs of backticks begin, by their length
+    ticks: dict[int, list[int]] = {}  # length of a run of backticks -> the starts of such runs
     for run in _TICKS.finditer(text):
         ticks.setdefault(len(run[0]), []).append(run.start())
     at = count = 0
@@ -200,7 +200,7 @@ def _last_open(stack: Stack, *kinds: str) -> int | None:
 
 
 def _end_link(text: str, start: int, stack: Stack) -> list[Mark]:
-    """The marks of the link or image that the bracket at `start` closes; brackets without an address are words."""
+    """The marks of the link or image that ends with the bracket at `start`; brackets without a target are words."""
     opened, target = _last_open(stack, "[", "!["), _TARGET.match(text, start)
     if opened is None or target is None:
         return []
@@ -215,7 +215,7 @@ def _end_link(text: str, start: int, stack: Stack) -> list[Mark]:
 
 
 def _emphasise(text: str, found: re.Match[str], stack: Stack) -> list[Mark]:
-    """The marks of the emphasis that a run of stars or the like closes; else it may open one."""
+    """The marks of the emphasis that a run of marks closes; otherwise it may open one."""
     raw, (start, end) = found[0], found.span()
     before, after = text[start - 1 : start], text[end : end + 1]
     opens = bool(after.strip()) and not (raw[0] == "_" and before.isalnum())
@@ -231,7 +231,7 @@ def _emphasise(text: str, found: re.Match[str], stack: Stack) -> list[Mark]:
 
 
 def _whole(text: str, found: re.Match[str], ticks: dict[int, list[int]]) -> list[Mark]:
-    """The mark of a token that needs no partner, such as code or an HTML tag; none where it is words after all."""
+    """The mark of a token without a partner, such as code or an HTML tag; none if it is words after all."""
     start, end = found.span()
     if found.lastgroup == "code":  # up to the next run of as many backticks
         closing = ticks.get(end - start, [])
@@ -244,5 +244,5 @@ def _whole(text: str, found: re.Match[str], ticks: dict[int, list[int]]) -> list
 
 
 def escape(text: str) -> str:
-    """Words in which nothing reads as Markdown."""
+    """Words with Markdown characters escaped."""
     return _SPECIAL.sub(lambda found: "&amp;" if found[0] == "&" else "\\" + found[0], text)

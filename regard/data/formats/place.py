@@ -1,9 +1,9 @@
-"""Inline tags into a translation, by the alignment of its words.
+"""Place inline tags in a translation by word alignment.
 
-The method of Bergamot (Firefox): tags are taken out, the whole sentence is translated, and a pair of tags goes around
-the target words that are aligned to the source words inside it. Here every tag comes back exactly once: where those
-words do not stand together, the pair goes around the run with the most of them against the fewest others. Pairs stay
-inside the pairs that they were in. A single tag goes before the word that follows it in the source.
+This is the method of Bergamot (Firefox): the sentence is translated without tags, and a pair of tags goes around the
+target words that are aligned to the source words inside it. Here every tag is written exactly once: if those words are
+not contiguous, the pair goes around the run with the most of them and the fewest others. Nested pairs stay nested. A
+single tag goes before the word that follows it in the source.
 """
 
 from bisect import bisect_left, bisect_right
@@ -23,7 +23,7 @@ class Fragment(NamedTuple):
 
 
 def in_order(fragments: list[Fragment], tags: Sequence[Tag]) -> list[Fragment]:
-    """Placeholders that are known by their order alone, put into their places in the order of the source."""
+    """Put placeholders that are identified by their order into the order of the source."""
     arguments = iter([tag for tag in tags if tag.kind == "argument"])
     return [
         fragment
@@ -34,8 +34,8 @@ def in_order(fragments: list[Fragment], tags: Sequence[Tag]) -> list[Fragment]:
 
 
 def write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
-    """The text of the fragments, with white space around those tags that had it in the source."""
-    following = ["" for _ in fragments]  # the character of the words that comes next
+    """The text of the fragments, with white space around the tags that had it in the source."""
+    following = ["" for _ in fragments]  # the next character of the words
     after = ""
     for number in range(len(fragments) - 1, -1, -1):
         following[number] = after
@@ -47,7 +47,7 @@ def write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
     last = ""
     for (text, tag), ahead in zip(fragments, following, strict=True):
         if tag is None:
-            if last == "\n" and text[:1] == " ":  # a break stands for the space
+            if last == "\n" and text[:1] == " ":  # a break replaces the space
                 text = text[1:]
             if text:
                 parts.append(escape(text))
@@ -76,7 +76,7 @@ Range = tuple[int, int]  # of target words [first, last)
 
 @dataclass
 class Node:
-    """A pair of tags (or the whole segment), what is inside it, and the target words that it goes around."""
+    """A pair of tags (or the whole segment), its content, and the target words that it encloses."""
 
     source: Span
     open: Tag | None = None
@@ -87,9 +87,9 @@ class Node:
 
 
 def place_tags(segment: Segment, found: Aligned) -> str:
-    """The inner text of the translation: its words escaped, every tag of the segment once and well nested.
+    """The inner text of the translation: its words escaped, with every tag of the segment exactly once, well nested.
 
-    A translation that equals its source is written as the source is.
+    A translation that equals its source is written like the source.
     """
     if found.text == segment.text:
         return segment.inner
@@ -97,9 +97,9 @@ def place_tags(segment: Segment, found: Aligned) -> str:
 
 
 def spell(segment: Segment, found: Aligned | None = None) -> str:
-    """The words of a segment (or of its translation) with its placeholders, without markup and escapes.
+    """The words of a segment (or of its translation) with placeholders, without markup and escapes.
 
-    A placeholder is where `place_tags` puts it, so that a page and a translation memory of it say the same.
+    Placeholders are in the same positions as with `place_tags`, so that a translated file and its memory agree.
     """
     if found is not None:
         fragments = _fragments(segment, found)
@@ -113,13 +113,13 @@ def spell(segment: Segment, found: Aligned | None = None) -> str:
 
 
 def _fragments(segment: Segment, found: Aligned) -> list[Fragment]:
-    """The translation with every tag of the segment, once each."""
+    """The translation with every tag of the segment."""
     placed = Placer(segment, found).place() if segment.tags else [Fragment(found.text)]
     return in_order(placed, segment.tags)
 
 
 class Placer:
-    """The words of both sides, and which of them belong together."""
+    """The words of both sides, and their links."""
 
     def __init__(self, segment: Segment, found: Aligned) -> None:
         self.segment, self.tags, self.text = segment, segment.tags, found.text
@@ -133,8 +133,8 @@ class Placer:
             first, last = bisect_left(firsts, start), bisect_left(firsts, end)
             self.bounds[source] = first, last
         self.sentences = sorted(self.bounds)
-        self.linking: dict[int, list[int]] = {}  # source word -> target words that are linked with it
-        self.others = [0]  # how many words before each target word are linked with anything
+        self.linking: dict[int, list[int]] = {}  # source word -> linked target words
+        self.others = [0]  # number of linked words before each target word
         for number, span in enumerate(self.linked):
             if span is not None:
                 for word in range(bisect_left(self.starts, span[0]), bisect_left(self.starts, span[1])):
@@ -155,7 +155,7 @@ class Placer:
     # --- pairs
 
     def _choose(self, node: Node) -> None:
-        """Choose the target words of every pair inside a node, those of the most words first."""
+        """Choose the target words of every pair inside a node, the longest pair first."""
         waiting = [node]
         while waiting:
             node = waiting.pop()
@@ -166,27 +166,27 @@ class Placer:
             waiting += node.inside
 
     def _best(self, pair: Node, free: Sequence[Range], parent: Node) -> Range:
-        """The run of words within `free` with the most words of the pair against the fewest others."""
+        """The run of words within `free` with the most words of the pair and the fewest others."""
         best, chosen = 0, None
         belonging = self._belonging(pair.source)
         for first, last in free:
             total, begin, before = -1, first, first
             for number in belonging[bisect_left(belonging, first) : bisect_left(belonging, last)]:
-                # Words in between that are linked with something else count against the run.
+                # Words in between that are linked elsewhere count against the run.
                 total -= self.others[number] - self.others[before]
                 if total < 0:
                     total, begin = 0, number
                 total, before = total + 1, number + 1
-                if total > best or (chosen and chosen[0] == begin and total == best):  # of equal runs the longer one
+                if total > best or (chosen and chosen[0] == begin and total == best):  # prefer the longer of equal runs
                     best, chosen = total, (begin, number + 1)
-        if chosen is None:  # nothing belongs to it: an empty pair where its words would be
+        if chosen is None:  # no linked words: an empty pair at the expected position
             gap = self._gap(pair.source[0], parent.words)
             return self._outside(gap, pair.source[0], parent)
         begin, end = chosen
         # An elided word (n', l') belongs to the word that follows it.
         while end - begin > 1 and self.text[self.target[end - 1][1] - 1] in "'’" and self._joined(end):
             end -= 1
-        # Marks at its ends are inside it only if the source has some there.
+        # Punctuation at its ends is inside only if the source has some there.
         opens, closes = (self.segment.text[at : at + 1] for at in (pair.source[0], pair.source[1] - 1))
         while end - begin > 1 and closes.isalnum() and not has_words(self.text[slice(*self.target[end - 1])]):
             end -= 1
@@ -195,11 +195,11 @@ class Placer:
         return begin, end
 
     def _joined(self, number: int) -> bool:
-        """Whether no white space is before a target word."""
+        """Whether there is no white space before a target word."""
         return number < len(self.target) and self.target[number - 1][1] == self.target[number][0]
 
     def _belonging(self, source: Span) -> list[int]:
-        """The target words that are linked with words of a span, and all those of the sentences within it."""
+        """The target words that are linked to words of a span, and all those of the sentences within it."""
         found: set[int] = set()
         for place in range(bisect_left(self.sentences, (source[0], 0)), len(self.sentences)):
             if self.sentences[place][1] > source[1]:
@@ -211,7 +211,7 @@ class Placer:
         return sorted(found)
 
     def _is_inside(self, source: Span, number: int) -> bool:
-        """Whether half of the source word of a target word is in a span; a span within a word stands for the word."""
+        """Whether at least half of a target word's source is in a span; a span within a word counts as the word."""
         span = self.linked[number]
         assert span is not None
         shared = min(source[1], span[1]) - max(source[0], span[0])
@@ -220,8 +220,8 @@ class Placer:
     # --- single tags
 
     def _gap(self, at: int, within: Range) -> int:
-        """The target word before which what stands at `at` in the source goes, within a range."""
-        after = bisect_left(self.starts, at)  # the source word that follows
+        """The target word, within a range, before which to place a tag at `at` in the source."""
+        after = bisect_left(self.starts, at)  # the next source word
         if after == 0:
             return within[0]
         if after == len(self.source):
@@ -242,7 +242,7 @@ class Placer:
         return min(max(gap, within[0]), within[1])
 
     def _closing(self, after: int) -> int | None:
-        """The target word before the marks that end a sentence, if the source has such marks from `after` on."""
+        """The first word of a target sentence's closing punctuation, if the source has only that from `after` on."""
         start = self.source[after][0]
         number = bisect_right(self.sentences, (start, len(self.segment.text))) - 1
         if number < 0 or has_words(self.segment.text[start : self.sentences[number][1]]):
@@ -253,7 +253,7 @@ class Placer:
         return last
 
     def _outside(self, gap: int, at: int, parent: Node) -> Range:
-        """The gap, moved out of the pairs that it would cut, to the side on which the source has it."""
+        """The gap, moved out of the pairs that it would split, to the same side as in the source."""
         for pair in parent.inside:
             if pair.words[0] < gap < pair.words[1]:
                 gap = pair.words[1] if at >= pair.source[1] else pair.words[0]
@@ -262,7 +262,7 @@ class Placer:
     # --- the result
 
     def _emit(self, node: Node, fragments: list[Fragment]) -> None:
-        """Append a node: its words and what is inside it, between its own tags."""
+        """Append a node: its words and content, between its tags."""
         inside: list[tuple[Range, Node | Tag]] = [(pair.words, pair) for pair in node.inside]
         reached = node.words[0]
         for tag in node.single:
@@ -271,7 +271,7 @@ class Placer:
                 gap, _ = self._outside(max(gap, reached), tag.at, node)
                 reached = gap = max(gap, reached)
             inside.append(((gap, gap), tag))
-        # At the same word: single tags as in the source, then empty pairs, then the pair around words.
+        # At the same word: single tags in the order of the source, then empty pairs, then the pair around words.
         inside.sort(key=lambda one: (one[0], isinstance(one[1], Node)))
         fragments += [Fragment(node.open.raw, node.open)] if node.open else []
         at, end = self._extent(node.words)
@@ -287,15 +287,15 @@ class Placer:
         fragments += [Fragment(node.close.raw, node.close)] if node.close else []
 
     def _extent(self, words: Range) -> Span:
-        """The code points of some target words; of none, where the next word begins."""
+        """The span of a range of target words; for an empty range, the start of the next word."""
         first, last = words
         start = self.target[first][0] if first < len(self.target) else len(self.text)
         return start, self.target[last - 1][1] if first < last else start
 
 
 def _units(text: str, links: Sequence[tuple[Span, Span]]) -> tuple[list[Span], list[Span | None]]:
-    """The words of a translation in order, each with the source span that it is linked with: the spans of the links,
-    and the words in between."""
+    """The words of a translation in order, and the source span that each is linked to: the spans of the links, and the
+    words in between."""
     words: list[Span] = []
     linked: list[Span | None] = []
     reached = 0
@@ -329,7 +329,7 @@ def _tree(tags: Sequence[Tag], size: int) -> Node:
 
 
 def _without(some: Range, taken: Range) -> list[Range]:
-    """What is left of a range."""
+    """The parts of a range outside `taken`."""
     if taken[0] == taken[1] or taken[1] <= some[0] or some[1] <= taken[0]:
         return [some]
     return [part for part in ((some[0], taken[0]), (taken[1], some[1])) if part[0] < part[1]]

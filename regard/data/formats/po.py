@@ -1,7 +1,7 @@
 r"""Gettext PO: every message without a translation is a segment; comments, references and translated messages stay.
 
-A plural message has a segment for each of its forms. A fuzzy translation is a guess for the translator: it counts as
-missing and is replaced, and the message stays fuzzy. Obsolete messages (#~) stay.
+A plural message has one segment per form. A fuzzy translation counts as missing and is replaced, and the message stays
+fuzzy. Obsolete messages (#~) stay.
 """
 
 import re
@@ -18,14 +18,14 @@ _ESCAPED = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', **{shown: f"\\{letter}" for letter, shown in _LETTERS.items()}})
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-CHARSET = re.compile(rb"charset=(?!CHARSET\b)([A-Za-z0-9_.:-]+)")  # a template says CHARSET
+CHARSET = re.compile(rb"charset=(?!CHARSET\b)([A-Za-z0-9_.:-]+)")  # a template has CHARSET
 _LANGUAGE = re.compile(r"^Language:[ \t]*(\S+)", re.M)
-SOURCE = "en"  # the messages of a program are English, as gettext recommends; the header names the target
-Field = tuple[str, int, int]  # its text, and the lines that it is written on [first, last)
+SOURCE = "en"  # gettext recommends English messages; the header names the target language
+Field = tuple[str, int, int]  # its text and its lines [first, last)
 
 
 class Message(NamedTuple):
-    """One message: its texts, and its translations with the lines that they are on."""
+    """One message: its texts, and its translations with their lines."""
 
     text: str
     plural: str
@@ -36,7 +36,7 @@ class Message(NamedTuple):
 def read(text: str) -> Iterator[Part]:
     """The parts of a file."""
     lines = text.split("\n")
-    reached = 0  # lines that were given
+    reached = 0  # lines that were yielded
     for message in messages(lines):
         for form, (written, first, last) in sorted(message.translations.items(), key=lambda one: one[1][1]):
             if (written and not message.fuzzy) or not message.text:
@@ -68,7 +68,7 @@ def segment(source: str, held: str) -> Segment | None:
 
 
 def messages(lines: list[str]) -> Iterator[Message]:
-    """The messages of a file; the header, whose text is empty, is one of them. Obsolete ones are left out."""
+    """The messages of a file, including the header, whose text is empty. Obsolete ones are skipped."""
     fields: dict[str, Field] = {}
     fuzzy = False
     for name, field in strings(lines):
@@ -86,11 +86,11 @@ def messages(lines: list[str]) -> Iterator[Message]:
             fields[name] = field
     if fields:
         line = min(first for _, first, _ in fields.values()) + 1
-        raise DataError(f"The message in line {line} of the PO file has no msgstr; the file is not complete.")
+        raise DataError(f"The message in line {line} of the PO file has no msgstr; the file is incomplete.")
 
 
 def strings(lines: list[str]) -> Iterator[tuple[str, Field | None]]:
-    """Every string with its keyword and lines; comments and empty lines as they are, the end of the file as one."""
+    """Every string with its keyword and lines; comments and empty lines have no field, nor has the end of the file."""
     at = 0
     while at < len(lines):
         found, first = _string(lines[at], at), at
@@ -99,7 +99,7 @@ def strings(lines: list[str]) -> Iterator[tuple[str, Field | None]]:
             yield lines[first].strip(), None
             continue
         if not found[1]:
-            raise DataError(f"Line {at} of the PO file continues a string that did not begin.")
+            raise DataError(f"Line {at} of the PO file is a string without a keyword such as msgid.")
         parts = [found[2]]
         while at < len(lines) and (more := _string(lines[at], at)) and not more[1]:
             parts.append(more[2])
@@ -113,12 +113,12 @@ def _string(line: str, number: int) -> re.Match[str] | None:
     bare = line.strip()
     found = None if not bare or bare[0] == "#" else _LINE.fullmatch(line)
     if bare and bare[0] != "#" and found is None:
-        raise DataError(f"Line {number + 1} is no line of a PO file: {bare[:60]!r}; expected a comment or a string.")
+        raise DataError(f"Line {number + 1} of the PO file must be a comment or a string; got {bare[:60]!r}.")
     return found
 
 
 def language_of(lines: list[str]) -> str:
-    """The language that the header names, or an empty string."""
+    """The language in the header, or an empty string."""
     header = next((one for one in messages(lines) if not one.text), None)
     found = _LANGUAGE.search(header.translations[0][0]) if header and 0 in header.translations else None
     return found[1] if found else ""
@@ -129,7 +129,7 @@ def pairs(text: str) -> tuple[tuple[str, str], Iterator[tuple[str, str]]]:
     lines = text.split("\n")
     language = language_of(lines)
     if not language:
-        raise DataError("the header names no language of the translations; add a line such as Language: fr.")
+        raise DataError("the header does not name the target language; add a line such as Language: fr.")
 
     def words(text: str) -> str:
         found = segment(text, "")
@@ -145,7 +145,7 @@ def pairs(text: str) -> tuple[tuple[str, str], Iterator[tuple[str, str]]]:
 
 
 def unquote(text: str) -> str:
-    """The characters of a string as it is written in the file."""
+    """The text of a string literal."""
 
     def one(found: re.Match[str]) -> str:
         letter, octal, hexadecimal, other = found.groups()
@@ -157,7 +157,7 @@ def unquote(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    """A text as strings of a PO file: on one line, or one for each line of the text."""
+    """A text as string literals: one, or one per line of the text."""
     lines = re.findall(r"[^\n]*\n|[^\n]+", text) or [""]
     escaped = ['"' + line.translate(_ESCAPES) + '"' for line in lines]
     return escaped[0] if len(escaped) == 1 else "\n".join(['""', *escaped])

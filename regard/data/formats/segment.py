@@ -1,13 +1,12 @@
-"""What every file format is read into: text that stays as it is, and segments that are translated.
+"""The parts of every file format: text that stays unchanged, and segments to translate.
 
-A segment is a run of words with its inline tags taken out. The model translates the words alone; `place_tags` puts the
-tags around the words of the translation.
+A segment is a run of words without its inline tags. The model translates the words only; `place_tags` puts the tags
+around the words of the translation.
 
-Placeholders of programs are protected too, so that a program still finds each of them once: `%s`, `%(name)s`, `%1$s`
-(C, Python, PHP), `{name}`, `{0}`, `{{x}}`, `${x}`, `#{x}`, `<%= x %>` (templates), and ICU messages such as `{count,
-plural, one {# file} other {# files}}`, which are kept whole. Those without a name or number are known by their order
-alone, which therefore never changes. Web and e-mail addresses are protected in the same way: a model may change their
-letters.
+Placeholders of programs are protected too, so that each occurs exactly once in the translation: `%s`, `%(name)s`,
+`%1$s` (C, Python, PHP), `{name}`, `{0}`, `{{x}}`, `${x}`, `#{x}`, `<%= x %>` (templates), and ICU messages such as
+`{count, plural, one {# file} other {# files}}`, which are kept whole. Placeholders without a name or number depend on
+their order, so it never changes. Web and e-mail addresses are protected too, since a model may change their letters.
 """
 
 import re
@@ -17,36 +16,36 @@ from typing import Literal, NamedTuple
 from regard.data.sentences import Span, split_clauses, split_sentences
 
 # open and close: a pair; void: markup without a partner, in the order of the source; word: a named placeholder, which
-# may move freely; argument: a placeholder that is known by its order alone (%s); break: stands for white space.
+# may move freely; argument: a placeholder identified by its order (%s); break: replaces white space.
 Kind = Literal["open", "close", "void", "word", "argument", "break"]
 
-MOST_PAIRS = 200  # of a segment; the tags of further pairs keep the order of the source, so that time stays linear
+MOST_PAIRS = 200  # in a segment; the tags of further pairs keep the order of the source, so that time stays linear
 _CLOSERS = ".,;:!?…)]}»”’%"
 _OPENERS = "([{«“‘¿¡"
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 
 
 class Tag(NamedTuple):
-    """A tag or placeholder exactly as it is written, and where it stands: before code point `at` of the words."""
+    """A tag or placeholder, verbatim, and its position: before code point `at` of the words."""
 
     raw: str
     at: int
     kind: Kind
     partner: int = -1  # the number of the other tag of the pair
-    before: bool = False  # whether white space was before and after it, which is not part of the words
+    before: bool = False  # whether there was white space before and after it, which is not part of the words
     after: bool = False
 
 
 def as_it_is(text: str) -> str:
-    """The text itself: what formats without escapes write."""
+    """The text itself, for formats without escapes."""
     return text
 
 
 class Segment(NamedTuple):
     """Words to translate.
 
-    `inner` is how the file writes the source, and `held` what stands where the translation goes (the same in a format
-    of one language). Written is `wrap(inner of the translation)`, in which `escape` was applied to the words.
+    `inner` is the source as written in the file, and `held` the text that the translation replaces (the same in a
+    monolingual format). The output is `wrap(inner of the translation)`, whose words were escaped with `escape`.
     """
 
     text: str
@@ -61,22 +60,22 @@ Part = str | Segment
 
 
 class Link(NamedTuple):
-    """Words of a text and of its translation that belong together, as spans of both."""
+    """A word link: a span of a text and one of its translation."""
 
     source: Span
     target: Span
-    weight: float = 0.0  # of attention; 0 where something else links them
+    weight: float = 0.0  # of attention; 0 for other links
 
 
 class Sentence(NamedTuple):
-    """The translation of a sentence, and which words of both belong together."""
+    """The translation of a sentence, and the word links."""
 
     text: str
     links: tuple[Link, ...] = ()
 
 
 class Aligned(NamedTuple):
-    """The translation of a segment, with its sentences and the links of their words, as spans of the whole texts."""
+    """The translation of a segment, with its sentences and word links as spans of the whole texts."""
 
     text: str
     sentences: list[tuple[Span, Span]]
@@ -91,11 +90,11 @@ _PRINTF = (
 ADDRESS = re.compile(
     r"(?<!\w)(?:https?://|www\.)[^\s<>\"]{1,2000}|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
 )
-_MARKS = ".,;:!?…)]}'’»”"  # at the end of an address they belong to the sentence
+_MARKS = ".,;:!?…)]}'’»”"  # at the end of an address, part of the sentence
 _START = re.compile(
     rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|(?P<printf>(?<!\d)(?<!\d\s){_PRINTF})|<%|[$#]?\{{|%[A-Z][A-Z_]+%"
 )
-# In single braces a name or a format; other text in braces is prose.
+# A name or format in single braces; other text in braces is prose.
 _NAMED = re.compile(
     r"\{(?:\S*|\s*[\w.-]+\s*(?:,\s*(?:plural|select|selectordinal|number|date|time)\b.*)?|[{%].*)\}", re.S
 )
@@ -105,7 +104,7 @@ _LONGEST = 2_000  # characters of a placeholder with its braces
 
 
 def find_placeholders(text: str) -> Iterator[tuple[Span, Kind]]:
-    """The placeholders of a text in order, in time proportional to its length."""
+    """The placeholders of a text in order, in linear time."""
     at = 0
     braces = _pair_braces(text) if "{" in text else {}
     while match := _START.search(text, at):
@@ -140,7 +139,7 @@ def find_addresses(text: str) -> list[str]:
 
 
 def _pair_braces(text: str) -> dict[int, int]:
-    """Where each opening brace is, and behind its closing one, if that is not far."""
+    """The position of each opening brace -> the end of its closing brace, if it is near enough."""
     opened: list[int] = []
     pairs = {}
     for match in _INSIDE.finditer(text):
@@ -156,7 +155,7 @@ def _pair_braces(text: str) -> dict[int, int]:
 class Builder:
     """Collects the words and tags of one segment in the order of the file.
 
-    `collapse` makes one space of white space, as HTML does. With `placeholders`, those in the words are protected.
+    `collapse` collapses white space to one space, as HTML does. With `placeholders`, placeholders are protected.
     """
 
     def __init__(self, collapse: bool = False, placeholders: bool = True) -> None:
@@ -165,13 +164,13 @@ class Builder:
         self._size = 0
         self._last = ""  # the last character of the words
         self._tags: list[Tag] = []
-        self._names: list[tuple[str, int]] = []  # of the pairs that are open, and the numbers of their tags
+        self._names: list[tuple[str, int]] = []  # of the open pairs, and the numbers of their tags
         self._pairs = 0
         self._marked = 0  # the last placeholder or single tag
-        self._gap: bool | None = None  # whether white space was before it, while nothing but tags has followed
+        self._gap: bool | None = None  # whether white space was before it, as long as only tags have followed
 
     def words(self, text: str) -> None:
-        """Add words, with placeholders among them."""
+        """Add words, which may contain placeholders."""
         reached = 0
         for (start, end), kind in find_placeholders(text) if self._placeholders else ():
             self._add(text[reached:start])
@@ -180,7 +179,7 @@ class Builder:
         self._add(text[reached:])
 
     def words_around(self, text: str, marks: re.Pattern[str], kind: Kind) -> None:
-        """Add words, and what matches `marks` as tags without a partner."""
+        """Add words, with the matches of `marks` as tags without a partner."""
         reached = 0
         for found in marks.finditer(text):
             self.words(text[reached : found.start()])
@@ -192,7 +191,7 @@ class Builder:
         if self._collapse:
             text = _SPACES.sub(" ", text)
         if self._gap is not None and text:
-            # Of the white space around a placeholder one stays with the words, unless a mark stands beside it.
+            # Keep one space around a placeholder with the words, unless it is next to a punctuation mark.
             if text[0] == " ":
                 self._tags[self._marked] = self._tags[self._marked]._replace(after=True)
                 text = text[1:]
@@ -226,7 +225,7 @@ class Builder:
             self._keep(" ")
 
     def open(self, raw: str, name: str) -> None:
-        """Add the first tag of a pair; without its partner it counts as a single tag."""
+        """Add the first tag of a pair; it counts as a single tag until its partner is added."""
         self._names.append((name, len(self._tags)))
         self._tags.append(Tag(raw, self._size, "void"))
 
@@ -251,12 +250,12 @@ class Builder:
         escape: Callable[[str], str] = as_it_is,
         wrap: Callable[[str], str] = as_it_is,
     ) -> Segment:
-        """The segment of everything added."""
+        """The finished segment."""
         return Segment("".join(self._words), tuple(self._tags), inner, inner if held is None else held, escape, wrap)
 
 
 def framed(raw: str, start: int, end: int, built: Segment) -> Iterator[Part]:
-    """The segment whose words are raw[start:end], with what is around them; `raw` as it is where it has no words."""
+    """The segment with the words raw[start:end] and the text around it; only `raw` if there are no words."""
     if not has_words(built.text):
         yield raw
         return
@@ -268,12 +267,12 @@ def framed(raw: str, start: int, end: int, built: Segment) -> Iterator[Part]:
 
 
 def has_words(text: str) -> bool:
-    """Whether there is anything to translate: a letter or a digit."""
+    """Whether there is a letter or a digit to translate."""
     return any(map(str.isalnum, text))
 
 
 def take_sentences(text: str, line: int) -> list[Span]:
-    """The sentences of a text that have words, each of at most `line` characters: longer ones become several."""
+    """The sentences of a text that have words; those of more than `line` characters are split."""
     found, start = [], 0
     for row in text.split("\n"):
         for begin, end in split_sentences(row):
@@ -284,7 +283,7 @@ def take_sentences(text: str, line: int) -> list[Span]:
 
 
 class Sentences:
-    """The sentences of some segments, each of at most `line` characters, and where their translations go."""
+    """The sentences of segments, each of at most `line` characters."""
 
     def __init__(self, segments: Sequence[Segment], line: int) -> None:
         self._segments = [(one, take_sentences(one.text, line)) for one in segments]
@@ -292,13 +291,13 @@ class Sentences:
         self.texts = [one.text[slice(*span)] for one, span in self.owners]
 
     def join(self, written: Iterable[Sentence]) -> list[Aligned]:
-        """The translation of each segment from those of all sentences."""
+        """The translation of each segment, from the translations of all sentences."""
         each = iter(written)
         return [join_sentences(one.text, spans, [next(each) for _ in spans]) for one, spans in self._segments]
 
 
 def join_sentences(text: str, spans: list[Span], written: list[Sentence]) -> Aligned:
-    """The text with its sentences replaced by their translations; what is between them stays."""
+    """The text with its sentences replaced by their translations; the text between them stays."""
     parts: list[str] = []
     sentences: list[tuple[Span, Span]] = []
     links: list[Link] = []

@@ -1,7 +1,6 @@
-"""SubRip subtitles: the lines of a cue are one segment, numbers and times stay. <i> and {\\an8} are tags.
+"""SubRip subtitles: the lines of a cue are one segment; numbers and times stay. <i> and {\\an8} are tags.
 
-A line that begins with a dash is another speaker and a separate segment. Lines of one segment stay lines: the breaks
-between them are placed like tags.
+A line that begins with a dash is another speaker and a separate segment. Line breaks in a segment are placed like tags.
 """
 
 import re
@@ -16,7 +15,7 @@ _SPEAKER = re.compile(r"\s*[-–—]\s*(?=\S)")
 
 
 def read(text: str) -> Iterator[Part]:
-    """The parts of a file: only lines after a line of times, up to an empty line, are words."""
+    """The parts of a file: words are only in the lines after a time line, up to an empty line."""
     lines = text.split("\n")
     cue: list[str] = []
     inside = False
@@ -37,7 +36,7 @@ def read(text: str) -> Iterator[Part]:
 
 
 def segment(cue: str) -> Iterator[Part]:
-    """Some lines of a cue as a segment."""
+    """Lines of a cue as a segment."""
     dash = _SPEAKER.match(cue)
     start = dash.end() if dash else len(cue) - len(cue.lstrip())
     end = len(cue.rstrip())

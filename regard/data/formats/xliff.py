@@ -1,6 +1,6 @@
-"""XLIFF 1.2 and 2.0: every unit without a target is a segment; units that have one stay, and so do all other bytes.
+"""XLIFF 1.2 and 2.0: every unit without a target is a segment; all other bytes stay unchanged.
 
-Expat reads the file and says where each element is, so that nothing is written that was not changed.
+Expat gives the position of each element, so that only the targets are rewritten.
 """
 
 import re
@@ -14,35 +14,35 @@ from regard.data.formats.xml import InertXML
 from regard.errors import DataError
 
 _UNITS = ("trans-unit", "segment")  # 1.2, 2.0
-_ASIDE = frozenset(("alt-trans", "matches", "glossary", "notes"))  # hold sources that are not to be translated
+_ASIDE = frozenset(("alt-trans", "matches", "glossary", "notes"))  # contain sources that are not translated
 _CODES = frozenset(("ph", "it", "bpt", "ept", "ut"))  # in 1.2 their content is code, not words
 _OPENS = {"bpt": "ept", "bx": "ex", "sc": "ec"}  # pairs whose two ends are separate elements
 _CLOSES = {close: open for open, close in _OPENS.items()}
 _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 CHARSET = re.compile(rb"""<\?xml[^>]{1,200}encoding\s*=\s*["']([A-Za-z0-9_.:-]+)""")
-_EMPTY = re.compile(r"<mrk\b[^<>]*(?:/>|>\s*</mrk>)")  # a place for a segment that is not translated yet
-_UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))  # states in which a target is no translation
+_EMPTY = re.compile(r"<mrk\b[^<>]*(?:/>|>\s*</mrk>)")  # a segment that is not translated yet
+_UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))  # states of a target that is not a translation
 INLINE = html.Rules(inline=None, kept=(), void=(), raw=(), ignore_case=False)
 
 
-Place = tuple[int, int]  # in bytes of the file
+Place = tuple[int, int]  # bytes [start, end) of the file
 
 
 @dataclass
 class Unit:
-    """A unit, and where its texts are."""
+    """A unit and the positions of its texts."""
 
     translate: bool
     state: str
-    name: str = "source"  # of the source, with its prefix
+    name: str = "source"  # of the source element, with its prefix
     elements: dict[str, Place] = field(default_factory=dict)  # where expat saw them begin and end
     source: Place = (0, 0)  # of the content
-    target: Place = (0, 0)  # of the whole element; of none, where it goes
+    target: Place = (0, 0)  # of the whole element; without one, where it goes
     target_content: Place = (0, 0)
 
 
 class Reader(InertXML):
-    """What expat finds: units and the languages of the file."""
+    """Collects the units and the languages of a file from the events of expat."""
 
     root = "xliff"
 
@@ -50,7 +50,7 @@ class Reader(InertXML):
         super().__init__("utf-8")
         self.units: list[Unit] = []
         self.languages = "", ""
-        self.stays: list[bool] = []  # whether each open element says translate="no"
+        self.stays: list[bool] = []  # whether each open element has translate="no"
         self.unit: Unit | None = None
         self.inner = ""  # source or target, while inside
         self.begun = 0
@@ -90,7 +90,7 @@ class Reader(InertXML):
                 unit.elements["target"] = place
             else:
                 unit.elements.setdefault("source", place)
-                unit.elements["before"] = place  # the one behind which a target goes
+                unit.elements["before"] = place  # the element after which a target goes
 
 
 def find_units(data: bytes) -> Reader:
@@ -100,7 +100,7 @@ def find_units(data: bytes) -> Reader:
         reader.parser.Parse(data, True)
     except expat.ExpatError as error:
         what = expat.ErrorString(error.code)
-        raise DataError(f"This is no whole XML: {what} in line {error.lineno}; export the file again.") from None
+        raise DataError(f"The XML is not valid: {what} in line {error.lineno}; export the file again.") from None
     for unit in reader.units:
         unit.source, _ = _find(data, unit.elements["source"])
         _, (_, end) = _find(data, unit.elements["before"])
@@ -111,7 +111,7 @@ def find_units(data: bytes) -> Reader:
 
 
 def _find(data: bytes, element: Place) -> tuple[Place, Place]:
-    """The content of an element and the whole of it, given where expat saw it begin and end."""
+    """The content of an element and the whole element, from the positions that expat reported."""
     begin, closing = element
     opened = _tag_end(data, begin)
     empty = closing <= opened  # <target/>
@@ -146,7 +146,7 @@ def read(text: str) -> Iterator[Part]:
 
 
 def segment(data: bytes, unit: Unit) -> Segment | None:
-    """The segment of a unit; None if it has a translation, no words, or is not to be translated."""
+    """The segment of a unit; None if it is already translated, has no words, or must not be translated."""
     if not unit.translate:
         return None
     raw, held, old = (data[slice(*place)].decode("utf-8") for place in (unit.source, unit.target, unit.target_content))
@@ -165,7 +165,7 @@ def segment(data: bytes, unit: Unit) -> Segment | None:
 
 
 def _indent(data: bytes, unit: Unit) -> str:
-    """The line break and white space before the source, which a new target repeats."""
+    """The line break and indentation before the source, repeated before a new target."""
     begin = data.rfind(b"<", 0, unit.source[0])
     head = data[max(0, begin - 200) : begin].decode("utf-8", "ignore")
     space = re.search(r"\r?\n[ \t]*$", head)
@@ -197,22 +197,24 @@ def inline(raw: str) -> Builder:
 
 
 def _code(builder: Builder, raw: str, name: str) -> None:
-    """A code without words: one end of a pair, or a placeholder."""
-    given = {key: first or second for key, first, second in _ATTRIBUTE.findall(raw[:2000])}
+    """Add a code without words: one end of a pair, or a placeholder."""
+    values = {key: first or second for key, first, second in _ATTRIBUTE.findall(raw[:2000])}
     if name in _OPENS:
-        builder.open(raw, f"{name} {given.get('rid') or given.get('i') or given.get('id', '')}")
+        builder.open(raw, f"{name} {values.get('rid') or values.get('i') or values.get('id', '')}")
     elif name in _CLOSES:
-        builder.close(raw, f"{_CLOSES[name]} {given.get('rid') or given.get('startRef') or given.get('id', '')}")
+        builder.close(raw, f"{_CLOSES[name]} {values.get('rid') or values.get('startRef') or values.get('id', '')}")
     else:
         builder.mark(raw, "word" if name in ("ph", "x") else "void")
 
 
 def pairs(text: str) -> tuple[tuple[str, str], Iterator[tuple[str, str]]]:
-    """The languages of a file, and the words of its units in both, codes left out."""
+    """The languages of a file, and the words of its units in both, without codes."""
     data = text.encode("utf-8")
     found = find_units(data)
     if not all(found.languages):
-        raise DataError("the file names no two languages; its source and target language are attributes.")
+        raise DataError(
+            "the file must name its languages, as source-language and target-language or srcLang and trgLang."
+        )
 
     def words(side: Place) -> str:
         return inline(data[slice(*side)].decode("utf-8")).build("").text.strip()

@@ -1,18 +1,18 @@
-"""XML from anywhere, read by expat so that it stays inert: no tree is built, no DTD is fetched, and what a DTD declares
-or what is too deep for sentences is refused."""
+"""Untrusted XML, read safely with expat: no tree is built, no DTD is fetched, and DTD declarations and deep nesting are
+refused."""
 
 from xml.parsers import expat
 
 from regard.errors import DataError
 
-DEEPEST = 100  # elements inside one another; TMX and XLIFF need about ten
+DEEPEST = 100  # levels of nesting; TMX and XLIFF need about ten
 
 
 class InertXML:
-    """Calls `begin` and `end` for the elements of a file whose outermost one is `root`. Names have their prefix."""
+    """Calls `begin` and `end` for the elements of a file with the root element `root`. Names include their prefix."""
 
     root: str
-    path: list[str]  # the elements that are open, without prefixes
+    path: list[str]  # the open elements, without prefixes
 
     def __init__(self, encoding: str | None = None) -> None:
         self.path = []
@@ -24,23 +24,25 @@ class InertXML:
         self.parser.SkippedEntityHandler = self._skipped
 
     def begin(self, name: str, attributes: dict[str, str]) -> None:
-        """An element begins, which is not on the path yet."""
+        """An element begins; it is not on the path yet."""
         raise NotImplementedError
 
     def end(self, name: str) -> None:
-        """An element ends, which is not on the path any more."""
+        """An element ends; it is no longer on the path."""
         raise NotImplementedError
 
     def where(self) -> str:
-        """What an error sentence begins with."""
+        """The beginning of an error message."""
         return f"{self.root.upper()}: "
 
     def _begin(self, name: str, attributes: dict[str, str]) -> None:
         bare = name.rpartition(":")[2]
         if not self.path and bare != self.root:
-            raise DataError(f"{self.where()}the outermost element must be <{self.root}>; got <{name[:40]}>.")
+            raise DataError(f"{self.where()}the root element must be <{self.root}>; got <{name[:40]}>.")
         if len(self.path) >= DEEPEST:
-            raise DataError(f"{self.where()}more than {DEEPEST} elements inside one another; remove it from the file.")
+            raise DataError(
+                f"{self.where()}elements are nested more than {DEEPEST} levels deep; remove them from the file."
+            )
         self.begin(name, attributes)
         self.path.append(bare)
 
@@ -50,8 +52,8 @@ class InertXML:
 
     def _declares(self, name: str, *meaning: object) -> None:
         raise DataError(
-            f"{self.where()}the DOCTYPE declares an entity or attributes ({name[:40]!r}), which can grow without end "
-            "and are not read; remove them and write the characters themselves."
+            f"{self.where()}the DOCTYPE declares an entity or attributes ({name[:40]!r}), which are not allowed: they "
+            "can grow without bound; remove them and write the characters themselves."
         )
 
     def _skipped(self, name: str, parameter: bool) -> None:

@@ -29,19 +29,15 @@ const fields = (schema) =>
     Object.entries(schema?.properties ?? {}).map(([name, one]) => field(name, one, schema.required?.includes(name))),
   );
 
-/** A request that works, with the required fields filled in. */
-function example(method, path, schema) {
-  const filled = { q: "Hello", text: ["Hello"], source: "en", target: "fr", target_lang: "FR", prefix: [], s: "Salut" };
-  const wanted = (schema?.required ?? []).map((name) => [
-    name,
-    schema.properties[name]?.type === "string" && name === "text" ? "Hello" : filled[name],
-  ]);
+/** The example of /spec as a command; a POST without a JSON example has none. */
+function example(method, path, body) {
   if (method === "get") return `curl ${location.origin}${path}`;
-  return `curl ${location.origin}${path} -H 'Content-Type: application/json' \\\n  -d '${JSON.stringify(Object.fromEntries(wanted))}'`;
+  const quoted = JSON.stringify(body).replaceAll("'", "'\\''");
+  return `curl ${location.origin}${path} -H 'Content-Type: application/json' \\\n  -d '${quoted}'`;
 }
 
 function operation(path, method, one) {
-  const schema = one.requestBody?.content["application/json"]?.schema;
+  const { schema, example: body } = one.requestBody?.content["application/json"] ?? {};
   return h(
     "section",
     { class: "card requests" },
@@ -54,7 +50,7 @@ function operation(path, method, one) {
         {},
         one.parameters.map((part) => field(part.name, part.schema, part.required)),
       ),
-    (schema || method === "get") && h("pre", { tabindex: 0 }, example(method, path, schema)),
+    (body || method === "get") && h("pre", { tabindex: 0 }, example(method, path, body)),
   );
 }
 
