@@ -2,7 +2,9 @@
 
 import json
 import math
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -279,6 +281,19 @@ def test_a_part_of_a_trace_is_the_same_as_in_the_whole() -> None:
         refused = server.post("/api/v1/trace", text=words, target=words)
         assert (refused.status_code, "choose some layers and heads" in refused.json()["error"]) == (422, True)
         assert ask(server, "trace", text=words, target=words, layers=[0], heads=[0])
+
+
+def test_a_part_of_a_trace_keeps_the_head_that_aligns(tmp_path: Path) -> None:
+    tiny = ["model.heads=2", "model.inner=24", "model.layers=2", "data.joint=true"]
+    run = shutil.copytree(trained("transformer", *tiny, steps=20), tmp_path / "run")
+    (run / "alignment.json").write_text('{"layer": 1, "head": 1, "shift": 1}')
+    with serving(run) as server:
+        whole = ask(server, "trace", target="da ba")
+        name = whole["views"]["default"]
+        assert (read(whole).attention[name].layer, whole["views"]["aligning"]) == (1, {"head": 1})
+        for heads, numbers in (([1], (0,)), ([0], ()), ([1, 0], (0,))):
+            part = read(ask(server, "trace", target="da ba", heads=heads))
+            assert part.attention[name].shifted_heads == numbers
 
 
 def test_metrics_count_what_happened(server: Server) -> None:

@@ -23,7 +23,6 @@ from regard.data.pharaoh import Gold
 from regard.decode.beam import SearchStep
 from regard.errors import DataError
 from regard.look import html
-from regard.look import table as tables
 from regard.look.change import Change, change
 from regard.look.html import page_tree
 from regard.look.record import attentions
@@ -166,12 +165,8 @@ class TranslationModel(ServedModel):
         """The trace of one sentence as a tree of plain values and arrays, with the translations of a search tree."""
         trace = self._trace(look, stop)
         tree = page_tree(trace)
-        heads = self.translator.heads
         if look.layers is not None or look.heads is not None:
             tree["part"] = {"layers": look.layers, "heads": look.heads}
-        elif heads.layer is not None:  # show first the head that aligns words
-            tree["views"]["default"] = tables.choose(trace, heads.layer).name
-            tree["views"]["aligning"] = {"head": heads.head}
         if trace.beam is not None:
             tree["translations"] = self._translations(trace)
         return tree
@@ -415,10 +410,7 @@ def _part(trace: Trace, look: TraceRequest) -> Trace:
         if look.layers is not None and seen.layer not in look.layers:
             continue
         if look.heads is not None:
-            heads = [head for head in look.heads if head < seen.heads]
-            arrays: dict[str, Any] = {part: getattr(seen, part) for part in ("weights", "scores", "context_norms")}
-            arrays = {part: values[heads] for part, values in arrays.items() if values is not None}
-            seen = dataclasses.replace(seen, **arrays)
+            seen = seen.part([head for head in look.heads if head < seen.heads])
         if seen.heads:
             kept[name] = seen
     if not kept:
