@@ -44,7 +44,7 @@ def test_gold_lines_count_from_one_and_tell_sure_from_possible() -> None:
 
 @pytest.mark.parametrize("wrong", ["1", "1-", "-1-2", "a-b", "1_2", "1-2-3", "1x2", "²-1", "1.5-2"])
 def test_lines_of_another_form_are_refused(wrong: str) -> None:
-    with pytest.raises(DataError, match="must hold links i-j of whole numbers"):
+    with pytest.raises(DataError, match="must hold links i-j with integers"):
         parse_pharaoh(f"0-0 {wrong}")
     with pytest.raises(DataError, match=r"links i-j \(sure\) and ipj \(possible\)"):
         parse_gold(f"1-1 {wrong}")

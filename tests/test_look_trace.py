@@ -213,7 +213,7 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_a_packed_trace_has_a_limit(tmp_path, monkeypatch):
     path = full_trace().save(tmp_path / "trace.json.gz")
     monkeypatch.setattr(trace_file, "_MOST_BYTES", 99)
-    with pytest.raises(DataError, match=r"trace\.json\.gz holds more than"):
+    with pytest.raises(DataError, match=r"trace\.json\.gz has more than"):
         Trace.load(path)
     with pytest.raises(DataError, match="more than 16777216 values outside base64"):
         trace_file.read('{"trace":1,"x":[0' + ",0" * (1 << 24) + "]}")

@@ -91,7 +91,7 @@ def test_a_signal_while_saving_or_finishing_waits_for_it(expected, tmp_path):
     run, command = tmp_path / "run", small.arguments("bahdanau", tmp_path / "run", *SETTINGS)
     log = tmp_path / "log"
     stopped(run, regard(*command, folder=log, plant=SignalIn("regard.training.runs:write_atomically", [7])))
-    done = regard(*command, folder=log, plant=SignalIn("regard.training.loop:Loop.finish", [1]))
+    done = regard(*command, folder=log, plant=SignalIn("regard.training.checkpoints:Checkpoints.publish", [1]))
     assert done.code == 0
     assert "done at step" in done.err
     assert state_of(run) == expected
