@@ -3,7 +3,7 @@
 import random
 import signal
 import time
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -194,11 +194,17 @@ def test_checkpoints_written_while_training_continues_change_no_bit(model, tmp_p
     assert state_of(tmp_path / "killed") == state_of(tmp_path / "whole")
 
 
-def test_a_checkpoint_that_cannot_be_written_while_training_continues_ends_training(tmp_path, monkeypatch):
-    def full(run, step, *parts):
-        raise RunError(f"The checkpoint of step {step} could not be saved: No space left on device.")
+@pytest.mark.parametrize("disk", [Later(), ThreadPoolExecutor(1)], ids=["later", "thread"])
+def test_a_checkpoint_that_cannot_be_written_while_training_continues_ends_training(tmp_path, monkeypatch, disk):
+    save = runs.save_checkpoint
 
-    monkeypatch.setattr(loop, "writer", lambda device: Later())
-    monkeypatch.setattr(runs, "save_checkpoint", full)
-    with pytest.raises(RunError, match="step 2 could not be saved"):
-        small.train("bahdanau", tmp_path / "run", "train.steps=6", "train.save_every=2")
+    def fill_up(run, step, *parts):
+        if step > 2:
+            raise RunError(f"The checkpoint of step {step} could not be saved: No space left on device.")
+        return save(run, step, *parts)
+
+    monkeypatch.setattr(loop, "writer", lambda device: disk)
+    monkeypatch.setattr(runs, "save_checkpoint", fill_up)
+    with pytest.raises(RunError, match="step 4 could not be saved"):
+        small.train("bahdanau", tmp_path / "run", "train.steps=8", "train.save_every=2", "train.keep=1")
+    assert [folder.name for folder in checkpoints(tmp_path / "run")] == ["000002"]

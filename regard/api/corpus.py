@@ -1,8 +1,8 @@
 """Process a corpus of any size in shards, with local processes or a Ray cluster, every line exactly once.
 
 A corpus is translated, or attention over it gives word alignments, measures of heads, or the reach of a language model.
-Workers that read attention use one thread, so that results do not depend on the number of threads. Alignments are one
-line for each pair. Statistics are sums: the result of a shard's first row is its sum, the others are empty.
+Workers that read attention use one thread each, so that results do not depend on the number of workers. Alignments are
+one line for each pair. Statistics are sums: the result of a shard's first row is its sum, the others are empty.
 """
 
 import glob

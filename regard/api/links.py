@@ -86,9 +86,21 @@ def find_choice(run: Path, model: nn.Module, train: TrainConfig) -> Heads:
     if not path.exists():
         return guided_heads(model, train)
     try:
-        return Heads(**json.loads(read_small(path)))
+        heads = Heads(**json.loads(read_small(path)))
+        if not _fits(heads, model):
+            raise ValueError
     except (OSError, ValueError, TypeError, RecursionError):
-        raise RunError(f"{path} is damaged; delete it, or choose again with `regard align --gold`.") from None
+        raise RunError(
+            f"{path} is damaged, or from another model; delete it, or choose again with `regard align --gold`."
+        ) from None
+    return heads
+
+
+def _fits(heads: Heads, model: nn.Module) -> bool:
+    """Whether a model has these heads."""
+    layers, per_layer = len(attentions_to_source(model)), getattr(getattr(model, "config", None), "heads", 1)
+    sizes = (heads.layer, layers), (heads.head, per_layer), (heads.shift, 2)
+    return all(number is None or (type(number) is int and 0 <= number < size) for number, size in sizes)
 
 
 def guided_heads(model: nn.Module, train: TrainConfig) -> Heads:

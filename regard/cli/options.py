@@ -137,4 +137,6 @@ class OnPicture:
         str | None,
         Option(help="Captions: words that attend to ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT, from 0 (--view region)."),
     ] = None
-    smooth: Annotated[bool, Option("--smooth", help="Captions: interpolate between cells.")] = False
+    smooth: Annotated[bool, Option("--smooth", help="Captions: interpolate between cells; the drawing says so.")] = (
+        False
+    )

@@ -212,9 +212,8 @@ class DocumentSet:
         """The documents `numbers`, in that order; without numbers, an empty batch."""
         chosen = [int(number) for number in numbers]
         words, lengths = ([column.row(k) for k in chosen] for column in (self._words, self._lengths))
-        joined = [
-            np.concatenate([np.zeros(0, np.int64), *rows]) for rows in (words, lengths)
-        ]  # works without documents too
+        nothing = np.zeros(0, np.int64)  # there may be no documents
+        joined = [np.concatenate([nothing, *rows]) for rows in (words, lengths)]
         parts = (*joined, self.counts[chosen], self.labels[chosen])
         return DocumentBatch(*(torch.from_numpy(part.astype(np.int64)) for part in parts))
 

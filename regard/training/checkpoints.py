@@ -1,13 +1,13 @@
 """Checkpoints: the model, its optimiser and the progress, to `runs` and back."""
 
-from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn, optim
+from torch import Tensor, nn, optim
 
 from regard.data.files import digest
 from regard.errors import RunError, TrainingError
@@ -33,7 +33,7 @@ class Checkpoints:
 
     def __init__(self, run: Path, model: nn.Module, optimiser: optim.Optimizer, disk: Executor | None = None) -> None:
         self.run, self.model, self.optimiser, self.disk = run, model, optimiser, disk
-        self.begun: list[Future[Any] | Any] = []  # writing and deleting, in order
+        self.writing: Future[Path] | None = None
         self.resumed: int | None = None  # the step of the checkpoint that was resumed from
 
     def resume(self, task: Task) -> tuple[Cursor | None, list[str]]:
@@ -54,8 +54,11 @@ class Checkpoints:
         self.resumed, cursor.data = cursor.step, task.fingerprint
         return cursor, [path.name for path in runs.checkpoints(self.run) if int(path.name) > int(folder.name)]
 
-    def write(self, task: Task, cursor: Cursor) -> None:
-        """Commit a checkpoint if all its numbers are finite."""
+    def write(self, task: Task, cursor: Cursor) -> Path | None:
+        """Commit a checkpoint if all its numbers are finite, then delete the ones that are no longer needed.
+
+        Returns its folder, or None if a thread writes it: call `settle` before the next one.
+        """
         weights, state = weights_of(self.model), optimiser_state(self.optimiser)
         state |= {CARRIED + name: tensor for name, tensor in task.tensors().items()}
         if not all(bool(tensor.isfinite().all()) for tensor in (*weights.values(), *state.values())):
@@ -69,21 +72,20 @@ class Checkpoints:
             weights, state = (
                 {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()} for tensors in (weights, state)
             )
-        self._begin(runs.save_checkpoint, self.run, cursor.step, weights, state, asdict(cursor), belongs)
+        work = partial(_commit, self.run, weights, state, asdict(cursor), belongs, needed(cursor))
+        if not self.disk:
+            return work()
+        self.writing = self.disk.submit(work)
+        return None
+
+    def settle(self) -> Path | None:
+        """Wait until the checkpoint that a thread writes is committed; returns its folder, or None if there is none."""
+        writing, self.writing = self.writing, None
+        return writing.result() if writing else None
 
     def prune(self, cursor: Cursor) -> None:
         """Delete the checkpoints that are no longer needed."""
-        keep = {step for step in (cursor.step, *cursor.kept, cursor.best_step) if step is not None}
-        self._begin(runs.prune, self.run, keep)
-
-    def settle(self) -> list[Path]:
-        """Wait until everything is written; returns the checkpoints committed since the last call."""
-        begun, self.begun = self.begun, []
-        results = [work.result() if isinstance(work, Future) else work for work in begun]
-        return [folder for folder in results if folder]
-
-    def _begin(self, work: Callable[..., Path | None], *args: Any) -> None:
-        self.begun.append(self.disk.submit(work, *args) if self.disk else work(*args))
+        runs.prune(self.run, needed(cursor))
 
     def publish(self, task: Task, cursor: Cursor, average: int, about: dict[str, Any]) -> None:
         """Make the best checkpoint, or the average of the newest, the finished model."""
@@ -93,3 +95,21 @@ class Checkpoints:
         found = {"steps": [int(folder.name) for folder in folders], "best": cursor.best, "start_from": cursor.origin}
         found |= {"seconds": round(cursor.seconds, 1), **about}
         runs.publish(self.run, runs.average_weights(folders), [path.name for path in task.files()], found)
+
+
+def needed(cursor: Cursor) -> set[int]:
+    """The steps whose checkpoints are kept: this one, the newest few and the best."""
+    return {step for step in (cursor.step, *cursor.kept, cursor.best_step) if step is not None}
+
+
+def _commit(
+    run: Path,
+    weights: dict[str, Tensor],
+    state: dict[str, Tensor],
+    progress: dict[str, Any],
+    belongs: dict[str, str],
+    keep: set[int],
+) -> Path:
+    folder = runs.save_checkpoint(run, progress["step"], weights, state, progress, belongs)
+    runs.prune(run, keep)  # not if saving failed
+    return folder

@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -129,10 +130,10 @@ class Loop:
             runs.withdraw(self.run_folder)  # a finished run that continues is not finished
         if self.on_gpu and self.config.capture and not self.even:
             self.report_uncaptured("the batches of this task have no recurring shapes")
-        if self.cursor.due:
-            self.after_update()
-        self.clock.rest()
         try:
+            if self.cursor.due:
+                self.after_update()
+            self.clock.rest()
             while not (reason := self.ended()):
                 self.one_epoch()
         finally:
@@ -270,19 +271,22 @@ class Loop:
         if self.ranks.first:
             if cursor.step != self.checkpoints.resumed:
                 self.write_checkpoint()
-            self.checkpoints.prune(cursor)
+            else:
+                self.checkpoints.prune(cursor)
         self.ranks.wait()
 
     def write_checkpoint(self) -> None:
         """Commit a checkpoint of this step; on a GPU while training continues."""
         self.settle()  # the one before: two copies would take twice the memory
-        self.checkpoints.write(self.task, self.cursor)
-        if not self.checkpoints.disk:
-            self.settle()
+        self.report_saved(self.checkpoints.write(self.task, self.cursor))
 
     def settle(self) -> None:
-        """Wait until the last checkpoint is written, and report it."""
-        for folder in self.checkpoints.settle():
+        """Wait until the last checkpoint is written."""
+        self.report_saved(self.checkpoints.settle())
+
+    def report_saved(self, folder: Path | None) -> None:
+        """Report a checkpoint that is on the disk."""
+        if folder:
             self.observe(events.Saved(int(folder.name), folder))
 
     # --- reports

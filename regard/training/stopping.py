@@ -36,7 +36,7 @@ def exiting() -> AbstractContextManager[None]:
 
 
 class Stop:
-    """Whether a stop was requested. A second Ctrl-C exits immediately, without saving."""
+    """Whether a stop was requested. A second Ctrl-C exits without saving."""
 
     def __init__(self) -> None:
         self.requested = self.by_keyboard = False
