@@ -94,7 +94,7 @@ def test_a_choice_by_gold_is_kept_in_the_run_and_used_again(files, tmp_path):
     assert kept == {"layer": 0, "head": None, "shift": 0}
     assert regard.load(run).heads == aligning.Heads(0, None, 0)
     assert "layer 0" in align(tmp_path, run, *files, "--gold", tmp_path / "gold")[1]
-    for wrong in ("{", '{"layer": 1}', '{"head": 1}', '{"layer": "0"}', '{"shift": 2}', '{"heads": 0}'):
+    for wrong in ("{", '{"layer": 1}', '{"head": -1}', '{"layer": "0"}', '{"shift": 2}', '{"heads": 0}'):
         (run / FILE).write_text(wrong, encoding="utf-8")
         with pytest.raises(RunError, match="is damaged, or from another model; delete it, or choose again"):
             regard.load(run)

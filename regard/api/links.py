@@ -97,8 +97,8 @@ def find_choice(run: Path, model: nn.Module, train: TrainConfig) -> Heads:
 
 
 def _fits(heads: Heads, model: nn.Module) -> bool:
-    """Whether a model has these heads."""
-    layers, per_layer = len(attentions_to_source(model)), getattr(getattr(model, "config", None), "heads", 1)
+    """Whether a model has these heads. Models of other packages need not name their number."""
+    layers, per_layer = len(attentions_to_source(model)), getattr(getattr(model, "config", None), "heads", 1 << 16)
     sizes = (heads.layer, layers), (heads.head, per_layer), (heads.shift, 2)
     return all(number is None or (type(number) is int and 0 <= number < size) for number, size in sizes)
 
