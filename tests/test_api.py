@@ -188,6 +188,18 @@ def test_unknown_and_unfit_options_are_refused(translator):
         translator.translate("ko", beam=0)
 
 
+def test_lists_are_lists(translator, sentences):
+    for measure in (translator.score, translator.perplexity):
+        with pytest.raises(DataError, match="a list of sentences and a list of their references; got a single text"):
+            measure(sentences[0], sentences[0])
+        with pytest.raises(DataError, match="got 2 and 1"):
+            measure(sentences[:2], sentences[:1])
+    with pytest.raises(DataError, match="Changes are a list"):
+        translator.look(sentences[0], changes=regard.look.Mask(0))
+    with pytest.raises(DataError, match="Terms are a mapping, or pairs"):
+        translator.translate(sentences[0], terms=5)
+
+
 def test_progress_and_stop(translator, sentences):
     reported = []
     translator.translate(sentences, progress=lambda done, total: reported.append((done, total)))

@@ -319,6 +319,9 @@ def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
     refused("corpora", "copy", "--size", 0, "--out", "x", folder=tmp_path, says="--size must be at least 1")
     refused("corpora", "copy", "--size", 7, folder=tmp_path, says="--size is for files; add --out PREFIX")
     refused("corpora", "copy", "--out", "", folder=tmp_path, says="--out must not be empty")
+    refused("export", runs / "one", "--numbers", "int8", "--out", "x", folder=tmp_path, says="is for --to ctranslate2")
+    both = ["--target", "ba", "--beam", 3]
+    refused("look", runs / "one", "ba", *both, folder=tmp_path, says="--beam searches for a translation, and --target")
     refused("heads", runs / "one", *corpus, "--by", "aer", folder=tmp_path, says="no --by 'aer' without --gold")
     refused("corpora", "copy", "--min-words", 0, folder=tmp_path, says="--min-words must be at least 1")
     threshold = ["--method", "threshold", "--threshold", "nan"]

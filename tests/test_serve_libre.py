@@ -70,6 +70,9 @@ def test_a_text_that_is_in_the_target_language_stays_as_it_is() -> None:
         assert f'"translatedText": "{there}"' in streamed.text
         deepl = server.post("/v2/translate", text=[there], target_lang="FR").json()["translations"][0]
         assert (deepl["detected_source_language"], deepl["text"]) == ("FR", there)
+        wrong = server.post("/translate", q=here, source="en", target="fr", model="fr-en")
+        assert wrong.status_code == 400
+        assert wrong.json() == {"error": "The model fr-en translates fr to en, not en to fr."}
 
 
 def test_html_keeps_its_tags_and_escapes_what_the_model_wrote(server: Server) -> None:

@@ -106,6 +106,16 @@ def test_not_one_byte_of_the_manifest_can_change(run):
     assert find_weights(run)
 
 
+def test_a_finished_model_stays_if_no_checkpoint_is_intact(run):
+    for folder in checkpoints(run):
+        (folder / "weights.safetensors").write_bytes(b"damaged")
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    with pytest.raises(RunError, match="is damaged"):
+        small.train("bahdanau", run, "train.steps=12", *SETTINGS[1:])
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+    regard.load(run)
+
+
 def test_no_changed_byte_of_a_checkpoint_is_loaded(unfinished):
     shutil.rmtree(unfinished / "checkpoints" / "000004")
     (folder,) = checkpoints(unfinished)

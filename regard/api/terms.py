@@ -7,7 +7,7 @@ candidates are ranked by the model's score and by the attention of the terms to 
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,6 +78,8 @@ class Termbase:
     """
 
     def __init__(self, terms: TermPairs, read: Rewrite = rewrite, write: Rewrite = rewrite) -> None:
+        if isinstance(terms, str) or not isinstance(terms, Iterable):
+            raise DataError(f"Terms are a mapping, or pairs of source words and target words; got {terms!r:.80}.")
         pairs = list(terms.items() if isinstance(terms, Mapping) else terms)
         for pair in pairs:
             if len(pair) != 2 or not all(isinstance(words, str) and words.strip() for words in pair):

@@ -184,6 +184,7 @@ class Translator(Trained):
         Trace('Where is the station?' -> 'Où est la gare ?'; weights of decoder.attention [1, 7, 7])
         """
         self.needs_one_model("look inside")
+        self.check_changes(changes)
         forces = sorted((item for item in changes if isinstance(item, Force)), key=lambda force: force.t)
         chosen = [] if terms else [target, prefix, *(force.word for force in forces)]  # the user's own words
         if terms:
@@ -194,7 +195,6 @@ class Translator(Trained):
             target = self.translate(source, terms=terms, split=False, **options).text
         elif target is not None and (prefix is not None or forces):
             raise DataError("A target excludes a prefix and forced words; pass one or the other.")
-        self.check_changes(changes)
         encoded, vocabulary = self.encode(source), self.target_vocabulary
         tracing.check_words(source, encoded)
         tracing.check_length(encoded.ids)
@@ -308,6 +308,7 @@ class Translator(Trained):
         >>> print(regard.load("en-fr").score(["Where is the station?"], ["Où est la gare ?"], metrics=["bleu"]))
         BLEU 100.00 ...
         """
+        check_references(source, target)
         options = {"split": False, **options}  # the segments of a test set stay as they are
         written = [translation.text for translation in self.translate(list(source), **options)]
         return score(written, list(target), metrics=metrics)
@@ -320,8 +321,7 @@ class Translator(Trained):
         >>> good < bad
         True
         """
-        if len(source) != len(target):
-            raise DataError(f"Each sentence needs its reference; got {len(source)} and {len(target)}.")
+        check_references(source, target)
         pairs = [
             ([*self.encode(sentence).ids, END], [*self.prefix_ids(reference), END])
             for sentence, reference in zip(source, target, strict=True)
@@ -395,6 +395,8 @@ class Translator(Trained):
 
     def check_changes(self, changes: Sequence[Change]) -> None:
         """Refuse changes of attention if the model has none; words can be forced in any model."""
+        if isinstance(changes, Change):
+            raise DataError("Changes are a list, as in changes=[Mask(0)]; got a single change.")
         if any(not isinstance(item, Force) for item in changes) and links.is_fixed(self.model):
             raise RunError(
                 f"{self.name} is a {self.experiment.name}, which has no attention to words to change; force words of "
@@ -413,6 +415,14 @@ class Translator(Trained):
     def weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
         """The weights [T, S] of each pair of ids by which words are linked."""
         return links.weigh_ids(self.model, self.heads, sources, targets, self.device)
+
+
+def check_references(source: Sequence[str], target: Sequence[str]) -> None:
+    """Refuse sentences and references that are not two lists of equal length."""
+    if isinstance(source, str) or isinstance(target, str):
+        raise DataError("Pass a list of sentences and a list of their references; got a single text.")
+    if len(source) != len(target):
+        raise DataError(f"Each sentence needs its reference; got {len(source)} and {len(target)}.")
 
 
 def clean(text: str) -> str:

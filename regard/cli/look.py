@@ -143,6 +143,8 @@ def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:
     for name in given:
         if name not in OPTIONS[task].split():
             raise ConfigError(f"--{name} does not apply to a run of the task {task!r}; leave it out.")
+    if "target" in given and "beam" in given:
+        raise ConfigError("--beam searches for a translation, and --target names one; pass one of them.")
     if "step" in given and view not in (None, "steps"):
         raise ConfigError(f"--step is for --view steps; got --view {view}.")
     for name in ("view", "step", "word", "cell", "smooth"):

@@ -174,14 +174,16 @@ def export(
     run: Run,
     out: Annotated[Path, Option(help="New folder to write into.")],
     to: Annotated[str, Option(help="small (int8 weights, no corpus and checkpoints), ctranslate2 or onnx.")] = "small",
-    numbers: Annotated[str, Option(help="ctranslate2: int8 or float32.")] = "int8",
+    numbers: Annotated[str | None, Option(help="ctranslate2: int8 (default) or float32.")] = None,
 ) -> None:
     """Export a run: `--to small` makes a folder of a few MiB that any regard command can use, the other formats are for
     other engines."""
     from regard.api.exporting import export as write
 
+    if numbers is not None and to != "ctranslate2":
+        raise ConfigError(f"--numbers is for --to ctranslate2; got --to {to}.")
     with bar("exporting"):
-        size = write(run, out, to, numbers)
+        size = write(run, out, to, numbers or "int8")
     note_unfinished(run)
     use = f"Use it like any run: regard models {out}" if to == "small" else "docs/interop.md shows how to use it."
     typer.echo(f"{out}: {size / 2**20:.1f} MiB. {use}", err=True)

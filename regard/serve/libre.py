@@ -87,7 +87,10 @@ async def choose(call: Call, texts: list[str], source: str, target: str) -> list
     pairs = call.state.pairs
     into = call.state.language(target, call.state.targets)
     if call.fields.text("model", ""):
-        return [Choice(named, *(named.about[side]["code"] for side in ("source", "target")))] * len(texts)
+        code, goal = (named.about[side]["code"] for side in ("source", "target"))
+        if goal != into or (source.lower() != "auto" and call.state.language(source, list(pairs)) != code):
+            raise RefusedError(400, f"The model {named.name} translates {code} to {goal}, not {source} to {target}.")
+        return [Choice(named, code, goal)] * len(texts)
     if source.lower() != "auto":
         code = call.state.language(source, list(pairs))
         worker = call.state.between(code, into)

@@ -21,7 +21,7 @@ from regard.data.builtin import Example
 from regard.data.expects import expectations
 from regard.data.pharaoh import Gold
 from regard.decode.beam import SearchStep
-from regard.errors import DataError
+from regard.errors import DataError, numbered
 from regard.look import html
 from regard.look.change import Change, change
 from regard.look.html import page_tree
@@ -405,6 +405,14 @@ def _part(trace: Trace, look: TraceRequest) -> Trace:
     """The trace with the chosen layers and heads only."""
     if look.layers is None and look.heads is None:
         return trace
+    modules = trace.attention.values()
+    for part, chosen, count in (
+        ("layer", look.layers, max((seen.layer + 1 for seen in modules), default=0)),
+        ("head", look.heads, max((seen.heads for seen in modules), default=0)),
+    ):
+        for number in chosen or ():
+            if number >= count:
+                raise DataError(f"There is no {part} {number}; this model has {numbered(part, count)}.")
     kept = {}
     for name, seen in trace.attention.items():
         if look.layers is not None and seen.layer not in look.layers:

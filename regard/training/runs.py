@@ -80,8 +80,8 @@ def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | No
         found = json.loads(content)
         version = found["run"]
         checked = {name: (entry["sha256"], entry["bytes"]) for name, entry in found["files"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RunError(f"{path} is missing or damaged ({type(error).__name__}); use another checkpoint.") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise RunError(f"{path} is missing or damaged; restore it from a copy.") from None
     if version != VERSION:
         raise RunError(
             f"{folder} has layout version {version}; this version of regard reads {VERSION}. Train it again."
@@ -110,6 +110,7 @@ def write_config(run: Path, text: str) -> None:
     path, content = run / "config.toml", text.encode()
     sealed = content + SEAL + hashlib.sha256(content).hexdigest().encode() + b"\n"
     if not path.exists() or path.read_bytes() != sealed:
+        newest_checkpoint(run)  # a run without an intact checkpoint cannot continue: its model stays as it is
         withdraw(run)
         write_atomically(path, sealed)
 
