@@ -317,6 +317,7 @@ def test_a_plain_log_says_what_a_person_wants_to_know(files, tmp_path):
         "validation: loss",
         "→",
         "done at step",
+        "note: BLEU in validation stayed below 1, so the model is of no use yet: train longer",
         f"The run is in {tmp_path / 'run'}",
     ):
         assert part in done.err, part

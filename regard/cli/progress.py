@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from regard.api.progress import clock, describe_step, lines_about
-from regard.training.events import ENDLESS, DataReady, Event, Stepped
+from regard.training.events import ENDLESS, DataReady, Event, Stepped, Validated
 
 PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
 QUIET = 2.0  # seconds before a bar appears
@@ -57,6 +57,7 @@ class Watcher:
         self.preparing = ExitStack()
         self.last = 0.0
         self.stepped = False  # whether there was anything to train
+        self.bleu: float | None = None  # the highest in validation
         columns = (
             TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"),
             TimeElapsedColumn(), TextColumn("left"), TextColumn("{task.fields[left]}"),
@@ -82,6 +83,8 @@ class Watcher:
             self.progress.start()
         for line in lines_about(event):
             self.say(line)
+        if isinstance(event, Validated) and "bleu" in event.metrics:
+            self.bleu = max(self.bleu or 0.0, event.metrics["bleu"])
         if not isinstance(event, Stepped):
             return
         self.stepped = True
