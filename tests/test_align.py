@@ -68,7 +68,7 @@ def test_gold_links_give_the_error_rate_and_a_wrong_shift_a_worse_one(files, tmp
 
 
 def test_a_model_without_attention_is_refused(files, tmp_path):
-    says = "is a sutskever, which has no attention to words; use a run of another model, such as bahdanau"
+    says = "has no attention to words (model sutskever); use a run of another model, such as bahdanau"
     for where in ([], ["--on", "local", "--workers", 1, "--out", tmp_path / "links"]):
         for given in ([trained.run("fixed")], [trained.run("copy"), "--back", trained.run("fixed")]):
             code, out, err = align(tmp_path, *given, *files, *where)

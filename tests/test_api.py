@@ -196,6 +196,8 @@ def test_lists_are_lists(translator, sentences):
             measure(sentences[:2], sentences[:1])
     with pytest.raises(DataError, match="Changes are a list"):
         translator.look(sentences[0], changes=regard.look.Mask(0))
+    with pytest.raises(ConfigError, match="topk must be at least 0; got -1"):
+        translator.look(sentences[0], topk=-1)
     with pytest.raises(DataError, match="Terms are a mapping, or pairs"):
         translator.translate(sentences[0], terms=5)
 

@@ -104,7 +104,7 @@ def test_a_model_of_another_task_is_called_by_its_name(installed: Path, tmp_path
         loading.read_experiment(known.find_run("en-fr/bahdanau"), "classify")
     export(trained.run("fixed"), tmp_path / "en-fr-cho")
     monkeypatch.setattr(known, "HOMES", (tmp_path,))
-    with pytest.raises(RunError, match=r"^en-fr/cho is a sutskever, which has no attention"):
+    with pytest.raises(RunError, match=r"^en-fr/cho has no attention to words \(model sutskever\)"):
         check_attends(known.find_run("en-fr/cho"))
 
 
@@ -175,7 +175,7 @@ def test_a_test_set_of_the_other_direction_is_noted(home: Path, tmp_path: Path):
 def test_runs_of_two_directions_are_refused_together():
     ahead, back = trained.translator("heads"), copy.copy(trained.translator("heads"))
     back.name, back.source_language, back.target_language = "back", "fr", "en-GB"
-    with pytest.raises(RunError, match="translates en to fr, but back fr to en-GB; use runs of one direction"):
+    with pytest.raises(RunError, match="translates en to fr, back translates fr to en-GB; use runs of one direction"):
         loading._ensemble([ahead, back])
     for languages in (("en-US", "fr-CA"), ("", ""), ("en", "")):  # a variety, and what is not known
         back.source_language, back.target_language = languages

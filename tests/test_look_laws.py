@@ -436,7 +436,7 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
 def test_a_model_without_attention_refuses_changes_of_attention_and_takes_forced_words():
     translator, text = trained.translator("fixed"), TEXT["fixed"]
     for one in (Mask(0), Temperature(0.5), Silence("attention")):
-        with pytest.raises(RegardError, match="is a sutskever, which has no attention to words to change; force words"):
+        with pytest.raises(RegardError, match=r"has no attention to words to change \(model sutskever\); force words"):
             translator.look(text, changes=[one])
     word = translator.target_vocabulary.pieces([UNKNOWN + 1])[0]
     assert translator.look(text, changes=[Force(0, word)]).target.tokens[0].piece == word

@@ -158,7 +158,7 @@ def test_heads_and_layers_are_chosen_and_captioned():
         ({"head": -1}, "There is no head -1"),
         ({"head": "avg"}, "'mean' or 'max'; got 'avg'"),
         ({"head": []}, "at least one head"),
-        ({"layer": 7}, r"There is no layer 7 of cross-attention; it has layers 0, 1 \(from 0\)\."),
+        ({"layer": 7}, r"There is no layer 7 of cross-attention; it has layers 0, 1\."),
         ({"layer": "layers.9"}, "Did you mean 'layers"),
         ({"shift": 2}, "shift must be 0 or 1"),
     ):

@@ -115,7 +115,7 @@ def test_a_model_without_attention_refuses_changes_of_attention(server: Server) 
         changed = {"text": "ba da fo", "model": "rnnencdec-reverse", "changes": [{"kind": "mask", "position": 1}]}
         refused = server.post(f"/api/v1/{path}", **changed)
         assert refused.status_code == 422
-        assert "is a rnnencdec, which has no attention to words to change" in refused.json()["error"]
+        assert "has no attention to words to change (model rnnencdec)" in refused.json()["error"]
     assert pieces(ask(server, "what-if", model="rnnencdec-reverse", prefix="ba"))[0] == "ba"
 
 

@@ -45,7 +45,7 @@ def check_attends(run: str | Path) -> None:
     """Refuse a model with one vector for the whole source, whose weights do not align words."""
     if is_fixed(build_outline(run)):
         raise RunError(
-            f"{shipped_name(Path(run)) or run} is a {read_experiment(run).name}, which has no attention to words; use "
+            f"{shipped_name(Path(run)) or run} has no attention to words (model {read_experiment(run).name}); use "
             "a run of another model, such as bahdanau, luong or transformer."
         )
 

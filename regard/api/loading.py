@@ -132,8 +132,8 @@ def check_direction(first: Translator, other: Translator) -> None:
     plain = [[plain_tag(language).split("-")[0] for language in way] for way in ways]
     if all(map(all, plain)) and plain[0] != plain[1]:
         raise RunError(
-            f"{first.name} translates {' to '.join(ways[0])}, but {other.name} {' to '.join(ways[1])}; use runs of one "
-            f"direction."
+            f"{first.name} translates {' to '.join(ways[0])}, {other.name} translates {' to '.join(ways[1])}; "
+            "use runs of one direction."
         )
 
 

@@ -219,7 +219,7 @@ def count(config: DataConfig) -> CorpusSize:
         pairs += 1
         letters += len(pair.target)
     if not pairs:
-        raise DataError("There is nothing to train on: the corpus has no pairs.")
+        raise DataError("There is nothing to train on: the corpus has no pairs. Check that its files are not empty.")
     return CorpusSize(pairs, max(2.0, letters / pairs / PIECE + 1))
 
 

@@ -90,6 +90,8 @@ def trace_forward(
     Costs one forward pass. The target gets the probabilities of its tokens and of `topk` alternatives to each. The
     steps of a model that copies hold the probability of copying as `norms["copy"]`.
     """
+    if topk < 0:
+        raise ConfigError(f"topk must be at least 0; got {topk}.")
     ids = torch.tensor([list(written)], device=next(model.parameters()).device)  # [1, T]
     shares: list[Tensor] = []
     with ExitStack() as stack:

@@ -399,7 +399,7 @@ class Translator(Trained):
             raise DataError("Changes are a list, as in changes=[Mask(0)]; got a single change.")
         if any(not isinstance(item, Force) for item in changes) and links.is_fixed(self.model):
             raise RunError(
-                f"{self.name} is a {self.experiment.name}, which has no attention to words to change; force words of "
+                f"{self.name} has no attention to words to change (model {self.experiment.name}); force words of "
                 f"the translation, or use another model, such as bahdanau, luong or transformer."
             )
 

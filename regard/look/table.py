@@ -215,7 +215,7 @@ def choose(trace: Contents, layer: LayerChoice = None) -> Attended:
         if seen.layer == layer:
             return seen
     have = [str(seen.layer) for seen in leading]
-    has = f"layers {', '.join(have)} (from 0)" if len(have) > 1 else f"one layer, {have[0]}"
+    has = f"layers {', '.join(have)}" if len(have) > 1 else f"one layer, {have[0]}"
     raise ConfigError(f"There is no layer {layer} of {_KIND_WORDS[leading[0].kind]}; it has {has}.")
 
 
