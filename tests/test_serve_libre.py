@@ -70,9 +70,10 @@ def test_a_text_that_is_in_the_target_language_stays_as_it_is() -> None:
         assert f'"translatedText": "{there}"' in streamed.text
         deepl = server.post("/v2/translate", text=[there], target_lang="FR").json()["translations"][0]
         assert (deepl["detected_source_language"], deepl["text"]) == ("FR", there)
-        wrong = server.post("/translate", q=here, source="en", target="fr", model="fr-en")
-        assert wrong.status_code == 400
-        assert wrong.json() == {"error": "The model fr-en translates fr to en, not en to fr."}
+        for source, target in (("auto", "fr"), ("en", "en"), ("en", "fr")):
+            wrong = server.post("/translate", q=here, source=source, target=target, model="fr-en")
+            error = f"The model fr-en translates fr to en, not {source} to {target}."
+            assert (wrong.status_code, wrong.json()) == (400, {"error": error})
 
 
 def test_html_keeps_its_tags_and_escapes_what_the_model_wrote(server: Server) -> None:

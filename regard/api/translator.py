@@ -335,7 +335,7 @@ class Translator(Trained):
     def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:
         """The ids of a translation or a prefix of one, given as text or as ids, without END.
 
-        A space at the end of a text is removed: it would be a piece of its own, which few words can follow.
+        A space at the end of a text is removed: it would become a separate piece, which few words can follow.
         """
         if isinstance(prefix, str):
             return self.target_vocabulary.encode(clean(prefix).rstrip()).ids

@@ -2,12 +2,11 @@
 
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn, optim
+from torch import nn, optim
 
 from regard.data.files import digest
 from regard.errors import RunError, TrainingError
@@ -72,10 +71,16 @@ class Checkpoints:
             weights, state = (
                 {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()} for tensors in (weights, state)
             )
-        work = partial(_commit, self.run, weights, state, asdict(cursor), belongs, needed(cursor))
+        progress, keep = asdict(cursor), needed(cursor)  # as they are now
+
+        def commit() -> Path:
+            folder = runs.save_checkpoint(self.run, progress["step"], weights, state, progress, belongs)
+            runs.prune(self.run, keep)  # not if saving failed
+            return folder
+
         if not self.disk:
-            return work()
-        self.writing = self.disk.submit(work)
+            return commit()
+        self.writing = self.disk.submit(commit)
         return None
 
     def settle(self) -> Path | None:
@@ -100,16 +105,3 @@ class Checkpoints:
 def needed(cursor: Cursor) -> set[int]:
     """The steps whose checkpoints are kept: this one, the newest few and the best."""
     return {step for step in (cursor.step, *cursor.kept, cursor.best_step) if step is not None}
-
-
-def _commit(
-    run: Path,
-    weights: dict[str, Tensor],
-    state: dict[str, Tensor],
-    progress: dict[str, Any],
-    belongs: dict[str, str],
-    keep: set[int],
-) -> Path:
-    folder = runs.save_checkpoint(run, progress["step"], weights, state, progress, belongs)
-    runs.prune(run, keep)  # not if saving failed
-    return folder
