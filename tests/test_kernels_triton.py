@@ -532,19 +532,20 @@ def test_selected_beams_are_the_plain_ones(K: int, nbest: int, patient: bool) ->
     """Many sentences, from their first token to the last, with ties, ends, and rows that break."""
     from regard.decode import beam as plain
     from regard.decode.settings import DecodeConfig
+    from regard.decode.steps import Demands
     from regard.kernels.beams import select
 
     torch.manual_seed(K)
     config = DecodeConfig(beam=K, nbest=nbest, patient=patient)
     A, M, steps = 12, min(K + 1, 6), 9
     limits = torch.cat([torch.tensor([steps]), torch.randint(2, steps, (A - 1,))]).to(DEVICE)
-    ours = theirs = plain.begin(limits, config, None)
+    ours = theirs = plain.begin(limits, steps, torch.device(DEVICE), config, Demands())
     for number in range(steps):
         k = ours.total.shape[1]
         token = torch.stack([torch.randperm(5)[:M] + 2 for _ in range(A * k)])  # END is 2
         each = -torch.randint(1, 4, (A * k, M)).float().sort(dim=1).values
         each[torch.rand(A * k) < 0.05] = torch.nan
-        penalty = plain.length_penalty((ours.length + 1).double(), 0.6)
+        penalty = ours.penalties.gather(1, ours.length[:, None]).squeeze(1)
         given = [x.to(DEVICE) for x in (each, token)]
         after = []
         for form, before in ((select, ours), (plain.select.__wrapped__, theirs)):
