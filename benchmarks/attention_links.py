@@ -29,8 +29,6 @@ from numpy.typing import NDArray
 
 import regard
 from regard.api.aligning import traces, word_weights
-from regard.data.files import read_lines
-from regard.data.pharaoh import parse_pharaoh
 from regard.evaluate.alignment import (
     SYMMETRISATIONS,
     argmax_links,
@@ -42,6 +40,8 @@ from regard.evaluate.alignment import (
     write_pharaoh,
 )
 from regard.evaluate.word_pairs import expect_links
+from regard.text.lines import read_lines
+from regard.text.pharaoh import parse_pharaoh
 
 Words = Sequence[Sequence[str]]
 Weights = Sequence[NDArray[Any]]  # [target words, source words] of each pair

@@ -43,7 +43,7 @@ from kills import SPAWN, Killer, Nodes
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from regard.config import override  # noqa: E402
-from regard.data.files import digest  # noqa: E402
+from regard.sealed import digest  # noqa: E402
 
 Measured = tuple[float, float, int, float | None]  # when the work began and ended, its lines, its processor time
 CUT = 4096  # tokens of the longest line, as in `regard translate`

@@ -86,7 +86,7 @@ def read(folder: Path, rank: int, world: int) -> None:
 
     torch.set_num_threads(1)
     from regard.data.batching import ShardedPlan, make_batch
-    from regard.data.files import prefetch
+    from regard.work import prefetch
 
     start, started, most = peak(), own(), 0.0
     train = prepared(folder, lambda stage, done, total: None).train

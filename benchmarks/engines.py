@@ -10,7 +10,7 @@ import torch
 from race import Lane, machine, race, report, translates
 
 import regard
-from regard.data.builtin.registry import find_builtin
+from regard.corpora.registry import find_builtin
 from regard.evaluate.scores import score
 from regard.interop.ctranslate2 import open_engine
 

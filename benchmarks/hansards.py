@@ -14,7 +14,7 @@ import re
 from itertools import islice
 from pathlib import Path
 
-from regard.data.files import read_lines
+from regard.text.lines import read_lines
 
 ELISIONS = re.compile(r"\b([ldnscjmt]|\w*qu)['’]\s*(?=\w)", re.IGNORECASE)
 CONTRACTIONS = {"du": "de le", "des": "de les", "au": "à le", "aux": "à les"}

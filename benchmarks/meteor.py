@@ -18,7 +18,8 @@ from typing import Any
 
 import regard
 from regard.data.captions import open_captions, without_punctuation
-from regard.data.files import read_lines, write_atomically
+from regard.sealed import write_atomically
+from regard.text.lines import read_lines
 
 
 def write(run: str, images: str, captions: str, out: str) -> None:

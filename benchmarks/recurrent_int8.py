@@ -13,7 +13,7 @@ from race import Lane, machine, race, report, translates
 from torch import nn
 
 import regard
-from regard.data.builtin.registry import find_builtin
+from regard.corpora.registry import find_builtin
 from regard.evaluate.scores import score
 
 

@@ -12,9 +12,9 @@ import random
 from typing import NamedTuple
 
 import regard
-from regard.data.builtin.registry import find_builtin
-from regard.data.formats.place import place_tags
-from regard.data.formats.segment import Builder, Segment, Span, join_sentences
+from regard.corpora.registry import find_builtin
+from regard.files.place import place_tags
+from regard.files.segment import Builder, Segment, Span, join_sentences
 
 LENGTHS = (4, 10)  # words of a sentence
 AT_ONCE = 400  # sentences that are translated together

@@ -14,7 +14,7 @@ from gensim.models import Word2Vec
 
 from regard.api.training import gather
 from regard.data.documents import spell, split_document, training_documents
-from regard.data.files import write_atomically
+from regard.sealed import write_atomically
 from regard.training.experiment import resolve
 
 

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from exercises import check, digits, picture, updates, write_pairs
 from torch import nn
 
 import regard
 from regard.core import Additive, dot, hard_argmax, padding_mask
 from regard.core.cells import write
-from regard.course import check, digits, picture, updates, write_pairs
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.recurrent import GateInputs, GRUEncoder, ResetBeforeGRU

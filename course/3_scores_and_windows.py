@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from exercises import check, digits, picture, updates, write_pairs
 
 import regard
 from regard.api.aligning import choose_by_gold, traces
@@ -27,8 +28,7 @@ from regard.core import (
     project_keys,
     scaled_dot,
 )
-from regard.course import check, digits, picture, updates, write_pairs
-from regard.data.pharaoh import Gold
+from regard.text.pharaoh import Gold
 
 folder = Path(tempfile.mkdtemp())
 torch.manual_seed(1)

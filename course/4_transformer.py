@@ -12,12 +12,12 @@ import tempfile
 from pathlib import Path
 
 import torch
+from exercises import check, digits, picture, updates, write_pairs
 
 import regard
 from regard.api.inspecting import report_heads, silence_heads
 from regard.core import causal_mask, sinusoid
-from regard.course import check, digits, picture, updates, write_pairs
-from regard.data.pharaoh import Gold
+from regard.text.pharaoh import Gold
 
 folder = Path(tempfile.mkdtemp())
 torch.manual_seed(1)

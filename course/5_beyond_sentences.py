@@ -11,15 +11,15 @@ import tempfile
 from pathlib import Path
 
 import torch
+from exercises import check, picture, updates
 from torch import nn
 
 import regard
 from regard.core import dot, softmax
-from regard.course import check, picture, updates
-from regard.data.builtin import reviews
-from regard.data.builtin.shapes import draw_scene, scene
-from regard.data.files import write_atomically
+from regard.corpora import reviews
+from regard.corpora.shapes import draw_scene, scene
 from regard.data.images import encode_png
+from regard.sealed import write_atomically
 
 folder = Path(tempfile.mkdtemp())
 torch.manual_seed(1)

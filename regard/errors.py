@@ -117,6 +117,14 @@ def near_file(path: str | os.PathLike[str]) -> str:
     return f" Did you mean '{brief(os.path.join(folder, close[0]))}'?" if close else ""
 
 
+def check_file(path: str | os.PathLike[str]) -> None:
+    """Refuse a folder and a missing file."""
+    if os.path.isdir(path):  # unlike Path.is_dir and Path.exists, these never raise
+        raise DataError(f"{path} is a folder; give a text file, or a list of files.")
+    if not os.path.exists(path):
+        raise DataError(f"There is no file {path}; check the path.{near_file(path)}")
+
+
 def check_known(
     kind: str, name: str, known: Collection[str], where: str = "", error: Callable[[str], RegardError] = ConfigError
 ) -> None:

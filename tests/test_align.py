@@ -16,11 +16,11 @@ from regard.api import aligning, links
 from regard.api import translator as translator_module
 from regard.api.links import FILE
 from regard.api.training import gather
-from regard.data.builtin.phrasebook import generate
-from regard.data.builtin.registry import generate_copy
-from regard.data.pharaoh import Gold
+from regard.corpora.phrasebook import generate
+from regard.corpora.registry import generate_copy
 from regard.errors import DataError, RunError
 from regard.evaluate.alignment import score_alignments
+from regard.text.pharaoh import Gold
 from regard.training.experiment import resolve
 from regard.training.start import inherit
 from regard.training.start import train as begin

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from regard.api.loading import load
-from regard.data.builtin import shapes
+from regard.corpora import shapes
 from regard.data.images import as_tensor, encode_png
 from regard.data.prepare import prepare
 from regard.data.store import Column

@@ -20,7 +20,7 @@ import regard as library
 from regard.api.training import gather
 from regard.cli.text import CHUNK, batches
 from regard.data.captions import open_captions
-from regard.data.settings import Reading
+from regard.text.lines import Reading
 from regard.training.experiment import resolve
 from regard.training.runs import checkpoints
 from regard.training.start import train as begin

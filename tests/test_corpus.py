@@ -21,9 +21,9 @@ from regard.api.inspecting import report_heads
 from regard.api.links import Heads
 from regard.api.tracing import LONGEST_LOOK
 from regard.cluster.shards import ShardReader, make_plan, missing, write_results
-from regard.data.builtin.registry import generate_copy
-from regard.data.pharaoh import format_pharaoh
+from regard.corpora.registry import generate_copy
 from regard.errors import ConfigError, DataError, RunError
+from regard.text.pharaoh import format_pharaoh
 
 TEXT = [example.source for example in generate_copy(13, 97, 2, 6)]
 

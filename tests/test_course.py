@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import sys
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from regard.course import EXERCISES, check, digits, picture, updates
 from regard.errors import ConfigError
 from regard.models.registry import MODELS
 from regard.training.known import FOLDERS
@@ -18,6 +18,8 @@ COURSE = Path(__file__).resolve().parent.parent / "course"
 LECTURES = sorted(COURSE.glob("[0-9]_*.py"))
 ANSWERS = runpy.run_path(str(COURSE / "answers.py"))["ANSWERS"]
 SCRIPT = runpy.run_path(str(COURSE / "render.py"))
+sys.path.insert(0, str(COURSE))  # as when a lecture is run: its folder comes first
+from exercises import EXERCISES, check, digits, picture, updates  # noqa: E402
 
 
 def render(lecture: Path) -> str:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from regard.data import batching
 from regard.data.batching import ShardedPlan, make_batch
-from regard.data.files import in_threads, prefetch
 from regard.data.pairs import PairSet
 from regard.data.store import Column
 from regard.symbols import END, PAD
+from regard.work import in_threads, prefetch
 
 
 def pair_set(pairs):
@@ -217,7 +217,7 @@ def test_an_item_that_comes_while_the_wait_ends_is_taken(monkeypatch):
 
 
 def test_no_thread_begins_without_memory(monkeypatch):
-    monkeypatch.setattr("regard.data.files.little_memory", lambda: True)
+    monkeypatch.setattr("regard.work.little_memory", lambda: True)
     with pytest.raises(MemoryError), prefetch(iter("ab")):
         pass
 

@@ -9,12 +9,12 @@ from itertools import chain
 import pytest
 
 from regard.cli import corpora
-from regard.data.builtin.lexicon import VERBS
-from regard.data.builtin.marks import Mark, de, example, spell
-from regard.data.builtin.nominal import pronoun
-from regard.data.builtin.phrasebook import generate
-from regard.data.builtin.registry import BUILTIN, OTHERS, find_builtin
-from regard.data.builtin.verbal import Manner, choose_clitic, verb_group
+from regard.corpora.lexicon import VERBS
+from regard.corpora.marks import Mark, de, example, spell
+from regard.corpora.nominal import pronoun
+from regard.corpora.phrasebook import generate
+from regard.corpora.registry import BUILTIN, OTHERS, find_builtin
+from regard.corpora.verbal import Manner, choose_clitic, verb_group
 from regard.data.text_corpus import TextDataConfig, find_text
 from regard.errors import DataError
 

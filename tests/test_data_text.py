@@ -18,17 +18,18 @@ from hypothesis import strategies as st
 from patience import until
 
 from regard.cli.text import batches
-from regard.data import files
-from regard.data.builtin import Example
+from regard.corpora import Example
 from regard.data.corpus import open_corpus, pairs_in_memory, parallel_files, tab_separated
 from regard.data.documents import DocumentDataConfig, document_files
 from regard.data.encoding import Tally
-from regard.data.files import digest, is_blank, read_files, read_lines, read_small, read_whole, write_atomically
-from regard.data.normalise_text import FORMS, rewrite, rewrite_all
 from regard.data.prepare import choose_held_out, sentence_key
-from regard.data.settings import READING, DataConfig, Reading
+from regard.data.settings import DataConfig
 from regard.data.tmx import read_units
 from regard.errors import DataError
+from regard.sealed import digest, read_small, write_atomically
+from regard.text import lines as files
+from regard.text.lines import READING, Reading, is_blank, read_files, read_lines, read_whole
+from regard.text.normalise import FORMS, rewrite, rewrite_all
 
 SPLITTERS = [
     "\x0b",
@@ -445,6 +446,6 @@ def test_a_small_file_takes_little_memory_whatever_may_be_read(tmp_path, monkeyp
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20
-    monkeypatch.setattr(files, "SMALL", 99)
+    monkeypatch.setattr("regard.sealed.SMALL", 99)
     with pytest.raises(OSError, match="more than 0 MiB"):
         read_small(tmp_path / "small")

@@ -21,9 +21,10 @@ from regard.config import load_toml
 from regard.data.corpus import Pair, find_corpus, open_corpus, translation_memory
 from regard.data.pairs import PairEncoding
 from regard.data.prepare import prepare
-from regard.data.settings import READING, DataConfig
+from regard.data.settings import DataConfig
 from regard.data.tmx import choose_languages, read_units
 from regard.errors import ConfigError, DataError
+from regard.text.lines import READING
 
 DOCTYPE = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n'
 

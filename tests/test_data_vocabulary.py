@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import segmentations
-from regard.data.normalise_text import rewrite
 from regard.data.segmentations import seeds_for
 from regard.data.subwords import Subwords, train_subwords
 from regard.data.vocabulary import Vocabulary, words
 from regard.errors import DataError
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
+from regard.text.normalise import rewrite
 
 LINES = [f"the cat number {number} sat on the mat, is n't it?" for number in range(60)]
 LINES += ["été à la plage — 日本語 e\u0301 ﬁn", "l'homme où l'été n'est pas\u00a0!", "a\tb\0c ▁ ▅"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.builtin import reviews
+from regard.corpora import reviews
 from regard.data.documents import (
     DocumentDataConfig,
     DocumentEncoding,
@@ -23,10 +23,10 @@ from regard.data.documents import (
     training_documents,
 )
 from regard.data.prepare import prepare
-from regard.data.sentences import split_sentences
 from regard.errors import ConfigError, DataError
 from regard.evaluate.classification import BagOfWords
 from regard.symbols import UNKNOWN
+from regard.text.sentences import split_sentences
 
 CONFIG = DocumentDataConfig()
 

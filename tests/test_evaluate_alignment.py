@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.files import read_lines
-from regard.data.pharaoh import Gold, format_pharaoh, parse_gold, parse_pharaoh
 from regard.errors import DataError
 from regard.evaluate.alignment import (
     SYMMETRISATIONS,
@@ -20,6 +18,8 @@ from regard.evaluate.alignment import (
     threshold_links,
     write_pharaoh,
 )
+from regard.text.lines import read_lines
+from regard.text.pharaoh import Gold, format_pharaoh, parse_gold, parse_pharaoh
 
 HANSARDS = Path(__file__).parent.parent.parent / "shared" / "data" / "hansards.en-fr" / "dev.gold.bz2"
 

@@ -20,7 +20,7 @@ from commands import regard as command
 import regard
 from regard.cli import COMMANDS
 from regard.core import NORMALISERS, SCORES, scaled_dot, softmax
-from regard.data.builtin.registry import find_builtin
+from regard.corpora.registry import find_builtin
 from regard.data.tmx import write_memory
 from regard.errors import ConfigError, RegardError
 from regard.models.registry import MODELS, Entry, build, preset, register

@@ -8,12 +8,12 @@ import polib
 import pytest
 from lxml import etree
 
-from regard.data.formats.document import FORMATS, Document, find_format, read_document
-from regard.data.formats.html import read as read_html
-from regard.data.formats.place import place_tags, spell
-from regard.data.formats.segment import Aligned, Link, Segment, Sentence, join_sentences, take_sentences
-from regard.data.sentences import split_words
 from regard.errors import DataError
+from regard.files.document import FORMATS, Document, find_format, read_document
+from regard.files.html import read as read_html
+from regard.files.place import place_tags, spell
+from regard.files.segment import Aligned, Link, Segment, Sentence, join_sentences, take_sentences
+from regard.text.sentences import split_words
 
 WORDS = ["ba", "da fo", "lu.", "Me ko!", "été", "漢字。", "I", "%s", "%d", "{name}", "{{ x }}", "it's",
          "{n, plural, one {# a} other {# b}}", "&amp;", "3 < 4", "\u00a0", "x_y", "a*b", "100 %", "\\*",
@@ -371,7 +371,7 @@ def test_alt_and_title_attributes_are_segments_of_a_second_reading() -> None:
 
 
 def test_xml_fragments_keep_every_element_inline() -> None:
-    from regard.data.formats.html import xml_rules
+    from regard.files.html import xml_rules
 
     parts = list(read_html("<p>The <Term>black</Term> <x>cat</x>.</p>", xml_rules(ignored=("x",))))
     (segment,) = [part for part in parts if isinstance(part, Segment)]

@@ -16,10 +16,9 @@ import regard
 from regard.api import aligning
 from regard.api.links import Heads, guided_heads
 from regard.api.training import gather
+from regard.corpora.phrasebook import generate
 from regard.data.batching import make_batch
-from regard.data.builtin.phrasebook import generate
 from regard.data.pairs import PairEncoding, link_pieces
-from regard.data.pharaoh import Gold, format_pharaoh
 from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary, words
@@ -28,6 +27,7 @@ from regard.errors import ConfigError, DataError
 from regard.evaluate.alignment import score_alignments
 from regard.look.record import record
 from regard.models.registry import MODELS, build
+from regard.text.pharaoh import Gold, format_pharaoh
 from regard.training.experiment import resolve
 from regard.training.settings import TrainConfig
 from regard.training.start import train as begin

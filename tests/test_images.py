@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from regard.data.builtin import shapes
+from regard.corpora import shapes
 from regard.data.captions import (
     CaptionConfig,
     PictureFiles,

@@ -9,7 +9,7 @@ from commands import SmallDemo, run_here
 from commands import regard as command
 from test_look_html import held
 
-from regard.data.builtin import shapes
+from regard.corpora import shapes
 from regard.data.images import encode_png
 from regard.look import Trace
 from regard.look.documents import DocumentTrace

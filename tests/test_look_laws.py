@@ -14,10 +14,9 @@ from commands import run_here
 
 from regard import load
 from regard.api import aligning, inspecting
+from regard.corpora.phrasebook import generate
+from regard.corpora.registry import generate_copy
 from regard.data.batching import pad
-from regard.data.builtin.phrasebook import generate
-from regard.data.builtin.registry import generate_copy
-from regard.data.pharaoh import Gold
 from regard.errors import ConfigError, DataError, RegardError, RunError
 from regard.evaluate.alignment import score_alignments
 from regard.evaluate.scores import score
@@ -26,6 +25,7 @@ from regard.look.measure import reproduce
 from regard.look.record import attentions
 from regard.look.table import arrange
 from regard.symbols import END, UNKNOWN
+from regard.text.pharaoh import Gold
 
 TEXT = {
     "copy": "ba de fi go lu",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_look_html import held
 
-from regard.data.builtin import shapes
+from regard.corpora import shapes
 from regard.data.images import encode_png
 from regard.errors import ConfigError, DataError
 from regard.look.trace import Trace

@@ -10,7 +10,7 @@ import trained
 from test_look_laws import STRANGE
 
 from regard.api.language_model import Writer
-from regard.data.builtin import shapes
+from regard.corpora import shapes
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
 from regard.look import Force, Mask, Temperature, Trace, record

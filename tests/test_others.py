@@ -8,7 +8,7 @@ import commands
 import pytest
 
 import regard
-from regard.data.builtin.reviews import generate
+from regard.corpora.reviews import generate
 from regard.errors import DataError, RunError
 
 FEW = ["train.steps=4", "train.batch_tokens=600", "train.validate_sentences=4"]

@@ -11,10 +11,10 @@ from commands import regard as command
 from regard.api.passages import NOTES, end_alike, keep_whole, other_language, take_apart, wrong_with
 from regard.api.translation import Draft, spell_drafts, translations_of
 from regard.data.expects import expectations, is_tokenised, knows_no_capitals
-from regard.data.formats.segment import Sentence, join_sentences
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis
+from regard.files.segment import Sentence, join_sentences
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from regard.api.sweeping import sweep
 from regard.cluster.local import run_local
 from regard.cluster.ray import run_ray
 from regard.cluster.shards import join, make_plan
-from regard.data.builtin.registry import generate_copy
+from regard.corpora.registry import generate_copy
 from regard.errors import ConfigError, RunError
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'regard[ray]'")

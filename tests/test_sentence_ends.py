@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from regard.data.sentences import split_clauses, split_sentences
+from regard.text.sentences import split_clauses, split_sentences
 
 
 def sentences(text: str) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.sentences import split_sentences, split_words
+from regard.text.sentences import split_sentences, split_words
 
 
 def shown(text: str) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from serve_parts import Server, one_vector, serving, trained
 
 import regard
-from regard.data.builtin.registry import find_builtin
+from regard.corpora.registry import find_builtin
 from regard.look.trace import Trace
 from regard.look.trace_file import array
 

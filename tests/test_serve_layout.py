@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from regard.data.formats.html import read
-from regard.data.formats.segment import Link
+from regard.files.html import read
+from regard.files.segment import Link
 from regard.serve.layout import Layout, read_plain
 from regard.serve.queue import Written
 

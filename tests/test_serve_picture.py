@@ -23,7 +23,7 @@ from PIL import Image
 from serve_parts import Server, captioner, serving, trained
 
 from regard.api.loading import load
-from regard.data.builtin import shapes
+from regard.corpora import shapes
 from regard.data.images import encode_png
 from regard.errors import RunError
 from regard.look.html import page_tree

@@ -27,8 +27,8 @@ from regard.cluster.shards import (
     results_path,
     write_results,
 )
-from regard.data.files import zstd
 from regard.errors import DataError, RunError
+from regard.text.lines import zstd
 
 TASK = {"work": "upper"}
 

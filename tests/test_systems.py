@@ -15,8 +15,8 @@ import regard
 from regard.api.tracing import trace_forward
 from regard.api.training import gather
 from regard.core.normalise import ForwardOnly
+from regard.corpora.registry import find_builtin
 from regard.data.batching import Batch
-from regard.data.builtin.registry import find_builtin
 from regard.errors import ConfigError
 from regard.look.assemble import assemble
 from regard.look.record import record

@@ -13,11 +13,11 @@ import regard as library
 from regard.api.files import translate_file
 from regard.api.terms import Termbase, link_terms, read_terms
 from regard.api.translation import copy_unknown
-from regard.data.formats.segment import Link
-from regard.data.normalise_text import rewrite
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
+from regard.files.segment import Link
 from regard.symbols import END, UNKNOWN
+from regard.text.normalise import rewrite
 
 
 @pytest.fixture(scope="module")

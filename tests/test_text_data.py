@@ -9,7 +9,7 @@ import pytest
 import torch
 from weights_of import spread
 
-from regard.data.builtin import tales
+from regard.corpora import tales
 from regard.data.prepare import prepare
 from regard.data.text_corpus import TextDataConfig, TextEncoding, find_text, make_rows
 from regard.data.vocabulary import Vocabulary

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard.data.builtin import tales
+from regard.corpora import tales
 from regard.data.documents import DocumentDataConfig, DocumentEncoding
 from regard.data.prepare import Data, prepare
 from regard.data.text_corpus import TextDataConfig, TextEncoding, make_rows

@@ -13,11 +13,11 @@ import small
 
 import regard
 from regard.api.training import gather
-from regard.data.files import seal
 from regard.data.vocabulary import Vocabulary
 from regard.data.word_vocabulary import Plain
 from regard.errors import ConfigError, DataError, RegardError, RunError
 from regard.models.registry import MODELS, build, preset
+from regard.sealed import seal
 from regard.training.events import DataReady
 from regard.training.experiment import resolve
 from regard.training.runs import (

@@ -6,12 +6,12 @@ import random
 import numpy as np
 import pytest
 
-from regard.data.builtin.phrasebook import generate
-from regard.data.pharaoh import Gold
+from regard.corpora.phrasebook import generate
 from regard.errors import DataError
 from regard.evaluate import word_pairs
 from regard.evaluate.alignment import mutual_argmax_links, score_alignments
 from regard.evaluate.word_pairs import Text, expect_links, forward_backward
+from regard.text.pharaoh import Gold
 
 
 def every_path(linked: np.ndarray, unlinked: np.ndarray, jumps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from regard.api import tracing
 from regard.api.tracing import Output, Trained
 from regard.data.captions import open_captions, without_punctuation
-from regard.data.files import Progress, reporting
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import decode
@@ -26,6 +25,7 @@ from regard.look.trace import Trace
 from regard.look.trace_data import Picture
 from regard.symbols import END
 from regard.training.experiment import Experiment
+from regard.work import Progress, reporting
 
 Image = str | Path | bytes | Pixels  # a file, its bytes, or pixels [side, side, 3]
 _AT_ONCE = 32  # pictures in a batch at most

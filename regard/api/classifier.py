@@ -9,13 +9,14 @@ import torch
 from regard.api.tracing import Trained
 from regard.data import documents as corpus
 from regard.data.batching import ShardedPlan
-from regard.data.files import Progress, is_blank, reporting
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
 from regard.evaluate.classification import BagOfWords, ClassScore, score_classes
 from regard.look.documents import DocumentTrace, look_at
 from regard.models.document import DocumentClassifier
+from regard.text.lines import is_blank
 from regard.training.experiment import Experiment
+from regard.work import Progress, reporting
 
 _WORDS = 16_384  # in a batch
 

@@ -25,14 +25,15 @@ from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import need_ray, run_ray
 from regard.cluster.shards import FORMATS, Count, Plan, Start, Work, finished, fold, forget, join, make_plan
-from regard.data.files import Progress, digest, usable_cores
-from regard.data.pharaoh import format_pharaoh
 from regard.errors import ConfigError, DataError, RegardError, RunError, check_known
 from regard.look.measure import Reach, ReachSum, Report, ReportSum
 from regard.look.record import attentions
+from regard.sealed import digest
+from regard.text.pharaoh import format_pharaoh
 from regard.training.known import find_run
 from regard.training.locks import locked
 from regard.training.runs import find_weights, unfinished_at
+from regard.work import Progress, usable_cores
 
 PLACES = ("local", "ray")
 SILENT = 600.0  # seconds without progress before a worker counts as stuck; its shard is tried again

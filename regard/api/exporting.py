@@ -6,12 +6,12 @@ from typing import Any
 
 from regard.api.loading import load, read_experiment
 from regard.data.expects import expectations
-from regard.data.files import read_small
 from regard.data.vocabulary import Vocabulary
 from regard.errors import RunError, check_known
 from regard.interop.ctranslate2 import export_ctranslate2
 from regard.interop.onnx import export_onnx
 from regard.models.contract import attentions_to_source
+from regard.sealed import read_small
 from regard.training.known import find_run
 from regard.training.runs import FINISHED, belongings, checkpoints, find_weights, read_cursor, read_manifest
 from regard.training.small import check_new, export_small

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 from regard.api.translation import Translation
 from regard.api.translator import Translator
-from regard.data.files import Progress, check_not_input, language_of, read_whole, write_atomically
-from regard.data.formats.document import LARGEST, find_format, read_document
-from regard.data.formats.place import place_tags, spell
-from regard.data.formats.segment import Aligned, Segment, Sentence, Sentences
 from regard.data.tmx import write_memory
 from regard.errors import DataError
+from regard.files.document import LARGEST, find_format, read_document
+from regard.files.place import place_tags, spell
+from regard.files.segment import Aligned, Segment, Sentence, Sentences
+from regard.sealed import write_atomically
+from regard.text.lines import check_not_input, language_of, read_whole
+from regard.work import Progress
 
 LINE = 2000  # characters; a longer sentence is translated in parts
 

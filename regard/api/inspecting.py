@@ -10,8 +10,6 @@ from regard.api.aligning import align, check_gold, traces
 from regard.api.links import Heads
 from regard.api.tracing import check_words, tokens_of
 from regard.api.translator import Translator, clean
-from regard.data.files import Progress
-from regard.data.pharaoh import Alignment, Gold
 from regard.errors import ConfigError, DataError, counted, numbered
 from regard.evaluate.alignment import score_alignments
 from regard.look.change import Importance, Mask, Silence, find, importance
@@ -22,6 +20,8 @@ from regard.look.table import Show, labels, leading_modules
 from regard.look.text import label
 from regard.look.trace import Trace
 from regard.symbols import END
+from regard.text.pharaoh import Alignment, Gold
+from regard.work import Progress
 
 
 def report_heads(

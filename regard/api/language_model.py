@@ -9,7 +9,6 @@ from torch import nn
 from regard.api.tracing import Trained, check_length, check_words, note_unseen, tokens_of, trace_forward
 from regard.api.translator import clean
 from regard.data.batching import ShardedPlan
-from regard.data.files import Progress, reporting
 from regard.data.text_corpus import TextRows, TextStreams, make_rows
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import search
@@ -22,6 +21,7 @@ from regard.look.record import attentions
 from regard.look.trace import Trace
 from regard.symbols import END
 from regard.training.experiment import Experiment
+from regard.work import Progress, reporting
 
 _READ_TOKENS = 4096  # in a batch whose attention is recorded
 

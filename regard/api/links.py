@@ -13,17 +13,17 @@ from torch import Tensor, nn
 
 from regard.core.scores import uniform
 from regard.data.batching import ShardedPlan, pad
-from regard.data.files import read_small, write_atomically
-from regard.data.formats.segment import Link
-from regard.data.sentences import Span, split_words
 from regard.decode.hypothesis import Weigh
 from regard.errors import RunError
+from regard.files.segment import Link
 from regard.look.record import attentions, record
 from regard.look.table import Label, Table, arrange, choose
 from regard.look.tokens import Side
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
+from regard.sealed import read_small, write_atomically
 from regard.symbols import END
+from regard.text.sentences import Span, split_words
 from regard.training.settings import TrainConfig
 from regard.training.translation import guided_head, guided_module
 

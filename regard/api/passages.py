@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from regard.data.formats.segment import ADDRESS, Builder, Segment, find_addresses, has_words
-from regard.data.sentences import Span, split_clauses, split_sentences
 from regard.data.vocabulary import Tokenised
 from regard.decode.hypothesis import flags, loops
+from regard.files.segment import ADDRESS, Builder, Segment, find_addresses, has_words
 from regard.symbols import UNKNOWN
+from regard.text.sentences import Span, split_clauses, split_sentences
 
 NOTES = {  # flag -> what it means
     "unseen": "the source holds characters or words that were never seen in training",

@@ -31,19 +31,21 @@ from regard.api.training import gather, plan
 from regard.cluster.local import gpus_for, share_cores
 from regard.cluster.shards import Count, Input, Plan, Shard, Work, read_results
 from regard.config import load_toml
-from regard.data.builtin.registry import find_builtin
+from regard.corpora.registry import find_builtin
 from regard.data.corpus import find_corpus, open_corpus
-from regard.data.files import Digests, Progress, read_lines, write_atomically
 from regard.data.prepare import Stages
 from regard.errors import ConfigError, DataError, RunError, check_known
 from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups
 from regard.models.registry import build
+from regard.sealed import write_atomically
+from regard.text.lines import Digests, read_lines
 from regard.training.events import BEFORE_THE_END
 from regard.training.experiment import SECTIONS, Experiment, check_tables
 from regard.training.locks import locked
 from regard.training.runs import newest_checkpoint, read_cursor
 from regard.training.start import differences, open_data
 from regard.training.start import train as begin
+from regard.work import Progress
 
 OWN = ("config", "seeds", "test", "grid", "runs")  # what a sweep file may hold besides the sections of settings
 

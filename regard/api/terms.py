@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.api.translation import Draft
-from regard.data.files import read_lines
-from regard.data.formats.segment import Link
-from regard.data.normalise_text import Rewritten, rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.terms import Term
 from regard.errors import DataError, brief, counted
+from regard.files.segment import Link
 from regard.symbols import UNKNOWN
+from regard.text.lines import read_lines
+from regard.text.normalise import Rewritten, rewrite
 
 SLACK = 4  # tokens by which a translation may grow besides its terms
 MOVE = 1  # tokens by which a term may begin before or after the words that it replaces: its article may change

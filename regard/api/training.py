@@ -10,11 +10,11 @@ from regard.api.progress import in_notebook
 from regard.api.timed import choose, choose_further
 from regard.cluster.ranks import starter
 from regard.config import check_once, load_toml, override, read
-from regard.data.files import language_of
 from regard.data.prepare import Stages
-from regard.data.settings import READING, Reading, as_files, check_codes
+from regard.data.settings import as_files, check_codes
 from regard.data.tmx import choose_languages
 from regard.errors import RunError
+from regard.text.lines import READING, Reading, language_of
 from regard.training.events import BEFORE_THE_END, Event, Observe, wants_stop
 from regard.training.experiment import SECTIONS, Experiment, check_tables, resolve
 from regard.training.known import near_run

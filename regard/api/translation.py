@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from regard.api import passages
 from regard.api.passages import other_language
 from regard.api.tracing import Output
-from regard.data.formats.place import spell
-from regard.data.formats.segment import Segment, Sentence, join_sentences
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.settings import DecodeConfig
+from regard.files.place import spell
+from regard.files.segment import Segment, Sentence, join_sentences
 from regard.models.contract import attentions_to_source
 from regard.symbols import UNKNOWN
 

@@ -15,9 +15,6 @@ from regard.api.terms import Placement, Termbase, TermPairs, link_terms, place_t
 from regard.api.tracing import Trained
 from regard.api.translation import Draft, Translation, join, spell_drafts, translations_of, wrong_with_source
 from regard.data.expects import knows_no_capitals, languages_of
-from regard.data.files import Progress, reporting
-from regard.data.formats.segment import Sentence
-from regard.data.normalise_text import rewrite
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
 from regard.decode.ensemble import Ensemble
@@ -28,6 +25,7 @@ from regard.decode.steps import Demands
 from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
+from regard.files.segment import Sentence
 from regard.interop.ctranslate2 import Engine
 from regard.look.assemble import assemble
 from regard.look.change import Change, Force, change, find
@@ -35,8 +33,10 @@ from regard.look.record import record
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
 from regard.symbols import END, UNKNOWN
+from regard.text.normalise import rewrite
 from regard.training.experiment import Experiment
 from regard.training.objectives import cross_entropy
+from regard.work import Progress, reporting
 
 TERM_BEAM = 8  # smallest beam of a search for terms: one for each token of a term, and some without it
 CHARACTERS = 16  # a text with more characters than this times the allowed tokens is refused without tokenising it

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from regard.api.aligning import Linking
     from regard.api.links import Heads
-    from regard.data.files import Progress
-    from regard.data.pharaoh import Alignment
-    from regard.data.pharaoh import Gold as GoldLinks
     from regard.look.trace import Trace
+    from regard.text.pharaoh import Alignment
+    from regard.text.pharaoh import Gold as GoldLinks
+    from regard.work import Progress
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ def align(
 
 def _put_links(links: "list[Alignment]", out: Path | None, answers: "list[GoldLinks] | None", described: str) -> None:
     """Write the links to a file, or print them where no score is printed; with `answers`, print the error rate."""
-    from regard.data.pharaoh import format_pharaoh
     from regard.evaluate.alignment import score_alignments, write_pharaoh
+    from regard.text.pharaoh import format_pharaoh
 
     if out is not None:
         write_pharaoh(links, out)

@@ -25,7 +25,7 @@ def corpora(
     """List the built-in corpora, which are generated on demand. With a name, show a few examples of one; with --out,
     write it to files: sentence pairs with gold alignments, a text (OUT.txt), labelled documents (OUT.tsv), or pictures
     with captions (the folder OUT)."""
-    from regard.data.builtin.registry import BUILTIN, find_builtin
+    from regard.corpora.registry import BUILTIN, find_builtin
     from regard.data.settings import DataConfig
 
     if name is None:
@@ -77,28 +77,28 @@ def show(name: str, meaning: str, model: str, examples: Iterable[str]) -> None:
 
 
 def _tales(size: int, seed: int) -> Iterator[str]:
-    from regard.data.builtin.tales import generate
+    from regard.corpora.tales import generate
 
     return (tale.text for tale in generate(size, seed))
 
 
 def _reviews(size: int, seed: int) -> Iterator[str]:
     """Labels and texts, separated by a tab."""
-    from regard.data.builtin.reviews import generate
+    from regard.corpora.reviews import generate
 
     return (f"{review.label}\t{review.text}" for review in generate(size, seed))
 
 
 def _captions(size: int, seed: int) -> Iterator[str]:
-    from regard.data.builtin.shapes import scene
+    from regard.corpora.shapes import scene
 
     return (scene(number, seed).caption for number in range(size))
 
 
 def _write_shapes(out: str, size: int, seed: int) -> Path:
-    from regard.data.builtin.shapes import draw_scene, scene
-    from regard.data.files import fill_folder
+    from regard.corpora.shapes import draw_scene, scene
     from regard.data.images import encode_png
+    from regard.sealed import fill_folder
 
     def files() -> Iterator[tuple[str, bytes]]:
         for number in range(size):
@@ -122,7 +122,7 @@ def _write_shapes(out: str, size: int, seed: int) -> Path:
 
 def _write(files: Mapping[str, Iterable[str]]) -> list[Path]:
     """Write lines to files. If one of them exists with other lines, nothing is written."""
-    from regard.data.files import write_atomically
+    from regard.sealed import write_atomically
 
     contents = {Path(name): "".join(f"{line}\n" for line in lines).encode() for name, lines in files.items()}
     for path, content in contents.items():

@@ -72,7 +72,7 @@ def demo(
 
 def show_shipped(folder: Path) -> None:
     """Real sentences with the models that ship, and the alignment of one."""
-    from regard.data.files import make_folder
+    from regard.sealed import make_folder
     from regard.training.known import shipped_folder
 
     make_folder(folder)
@@ -101,7 +101,7 @@ def _try_next(*commands: str) -> None:
 
 def show_translations(run: Path, translator: Any) -> None:
     """BLEU on new sentences, a few translations, and the alignment of one."""
-    from regard.data.builtin.phrasebook import generate
+    from regard.corpora.phrasebook import generate
 
     made = generate(300, seed=4242, min_words=3, max_words=14)  # another seed than the training data
     sources, targets = [pair.source for pair in made], [pair.target for pair in made]
@@ -122,9 +122,9 @@ def show_translations(run: Path, translator: Any) -> None:
 
 def show_captions(run: Path, writer: Any) -> None:
     """Captions of a few new pictures, and the attention over the first."""
-    from regard.data.builtin.shapes import draw_scene, scene
-    from regard.data.files import write_atomically
+    from regard.corpora.shapes import draw_scene, scene
     from regard.data.images import encode_png
+    from regard.sealed import write_atomically
 
     put("\nCaptions of pictures not in the training data:")
     for number in range(3):
@@ -141,7 +141,7 @@ def show_captions(run: Path, writer: Any) -> None:
 
 def show_documents(run: Path, classifier: Any) -> None:
     """A new review, with the weights of its sentences and words."""
-    from regard.data.builtin.reviews import generate
+    from regard.corpora.reviews import generate
 
     review = generate(1, seed=4242)[0]
     trace = classifier.look(review.text)

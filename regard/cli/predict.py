@@ -62,8 +62,8 @@ def classify(
     An argument that is not an existing file and does not look like a file name is classified as a document. An empty
     line has no class and gives an empty line.
     """
-    from regard.data.files import is_blank
     from regard.look.html import check_picture
+    from regard.text.lines import is_blank
 
     if look and as_json:
         raise ConfigError(

@@ -194,7 +194,7 @@ def compare(
 
 def _test_set(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     """The pairs, with a note of how many have a blank side."""
-    from regard.data.files import is_blank
+    from regard.text.lines import is_blank
 
     sources, references = pairs_of(run, pairs)
     blank = sum(map(lambda *pair: any(map(is_blank, pair)), sources, references))

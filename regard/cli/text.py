@@ -17,9 +17,9 @@ import regard
 from regard.cli.options import Pairs
 from regard.cli.progress import bar
 from regard.config import override
-from regard.data.files import check_not_input, decode_line, read_lines, split_lines
-from regard.data.settings import READING, DataConfig, Reading
+from regard.data.settings import DataConfig
 from regard.errors import ConfigError, DataError, RunError, brief, counted
+from regard.text.lines import READING, Reading, check_not_input, decode_line, read_lines, split_lines
 
 if TYPE_CHECKING:
     from regard.api.corpus import CorpusResult

@@ -26,9 +26,8 @@ from regard.cli.text import (
     sections_of,
     watch,
 )  # fmt: skip
-from regard.data.files import REPLACED, check_file
-from regard.data.settings import Reading
-from regard.errors import ConfigError, DataError, counted
+from regard.errors import ConfigError, DataError, check_file, counted
+from regard.text.lines import REPLACED, Reading
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ def print_lines(
 
 def check_no_markup(file: Path, run: str, more: str = "") -> None:
     """Refuse a document whose markup would be translated as text; `more` follows --out in the sentence."""
-    from regard.data.formats.document import format_of
+    from regard.files.document import format_of
 
     form = format_of(str(file))
     if form is not None and form.markup:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, missing, set_aside, write_results
-from regard.data.files import Progress, usable_cores
 from regard.errors import ConfigError, RegardError, RunError, counted
+from regard.work import Progress, usable_cores
 
 _SPAWN = multiprocessing.get_context("spawn")  # a fork would copy threads and CUDA
 USED = 0.9  # of a GPU's memory at most, by all the workers that share it

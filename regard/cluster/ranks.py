@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from regard.cluster.local import check_workers
 from regard.cluster.ray import connect
-from regard.data.files import make_folder
 from regard.data.prepare import Stages
 from regard.errors import ConfigError, RegardError, RunError, TrainingError, brief, check_known, counted
 from regard.models.registry import IMPORTED
+from regard.sealed import make_folder
 from regard.training.events import DataReady, Event, Finished, Noticed, Observe, Stepped, wants_stop
 from regard.training.experiment import Experiment, resolve
 from regard.training.start import train

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, missing, set_aside, write_results
-from regard.data.files import Progress
 from regard.errors import ConfigError, RegardError, RunError, brief, need
+from regard.work import Progress
 
 SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # a frame of HTTP/2 without content; byte 3 is its kind
 

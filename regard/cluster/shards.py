@@ -25,18 +25,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.files import (
-    Digests,
-    digest,
-    make_folder,
-    open_zst,
-    read_lines,
-    replacing,
-    seal,
-    unseal,
-    write_atomically,
-)
 from regard.errors import ConfigError, DataError, RunError, check_known, counted, need
+from regard.sealed import digest, make_folder, replacing, seal, unseal, write_atomically
+from regard.text.lines import Digests, open_zst, read_lines
 
 Count = Callable[[int], None]  # called with the number of rows that were just done
 Work = Callable[[Sequence[str], Count], Iterable[dict[str, Any]]]  # the rows of a shard -> one result for each

@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 from regard.config import setting
 from regard.data.encoding import Corpus
-from regard.data.files import Digests, check_file, digest, is_blank, read_lines
 from regard.data.images import file_bytes
-from regard.data.settings import READING, Reading, check_least
-from regard.errors import ConfigError, DataError
+from regard.data.settings import check_least
+from regard.errors import ConfigError, DataError, check_file
+from regard.sealed import digest
+from regard.text.lines import READING, Digests, Reading, is_blank, read_lines
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
 

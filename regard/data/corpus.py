@@ -5,15 +5,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.builtin import Example
-from regard.data.builtin.registry import find_builtin
+from regard.corpora import Example
+from regard.corpora.registry import find_builtin
 from regard.data.encoding import Corpus
-from regard.data.files import Digests, bare_name, check_file, language_of, read_files, read_lines
-from regard.data.formats.document import format_of
-from regard.data.pharaoh import Alignment, Link, parse_pharaoh
-from regard.data.settings import READING, DataConfig, Reading, as_files
+from regard.data.settings import DataConfig, as_files
 from regard.data.tmx import are_varieties, choose_languages, find_tag, list_languages, plain_tag, read_units
-from regard.errors import ConfigError, DataError, counted
+from regard.errors import ConfigError, DataError, check_file, counted
+from regard.files.document import format_of
+from regard.text.lines import READING, Digests, Reading, bare_name, language_of, read_files, read_lines
+from regard.text.pharaoh import Alignment, Link, parse_pharaoh
 
 Files = tuple[str, ...]
 GOLD = "gold"  # the links that come with a built-in corpus

@@ -14,16 +14,17 @@ import torch
 from torch import Tensor
 
 from regard.config import setting
-from regard.data.builtin import reviews
+from regard.corpora import reviews
 from regard.data.encoding import Corpus, Encoding, Rows, Tally, train_vocabulary
-from regard.data.files import Digests, bare_name, check_file, is_blank, read_lines, read_small, write_atomically
 from regard.data.prepare import survey
-from regard.data.sentences import Span, split_sentences, split_words
-from regard.data.settings import Reading, as_files, check_least, named_files
+from regard.data.settings import as_files, check_least, named_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
-from regard.errors import ConfigError, DataError, unknown
+from regard.errors import ConfigError, DataError, check_file, unknown
+from regard.sealed import read_small, write_atomically
+from regard.text.lines import Digests, Reading, bare_name, is_blank, read_lines
+from regard.text.sentences import Span, split_sentences, split_words
 
 SHOWN_CHARACTERS = 80  # of a validation document, kept for display
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from sys import getsizeof
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from regard.data.files import Digests, digest
 from regard.data.store import Array, Column, ColumnType
 from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
+from regard.sealed import digest
+from regard.text.lines import Digests
 
 FIRST_LINES = 5  # line numbers that a tally keeps for each reason
 

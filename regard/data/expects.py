@@ -3,7 +3,7 @@
 from pathlib import PurePath
 from typing import Any
 
-from regard.data.builtin.registry import find_builtin
+from regard.corpora.registry import find_builtin
 from regard.data.settings import DataConfig, as_files
 from regard.data.subwords import SPACE
 from regard.data.vocabulary import Vocabulary

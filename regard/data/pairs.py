@@ -20,12 +20,12 @@ from torch import Tensor
 from regard.data.batching import Batch, round_up
 from regard.data.corpus import GOLD, SIDES, Pair, every_nth, find_corpus, note_files, open_corpus, with_links
 from regard.data.encoding import Encoding, Rows, Tally, have_text, train_vocabulary
-from regard.data.files import digest
 from regard.data.segmentations import seeds_for
 from regard.data.settings import DataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
+from regard.sealed import digest
 
 _MEASURED = 1_000  # pairs on which to measure how much longer sampling makes sentences
 

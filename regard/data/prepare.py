@@ -21,11 +21,13 @@ import numpy as np
 
 from regard.collector import without_collector
 from regard.data.encoding import Encoding, Tally, fingerprint_of, have_text
-from regard.data.files import REPLACED, in_threads, make_folder, usable_cores
 from regard.data.store import STORE_FORMAT, Block, Store, find_store, write_store
 from regard.data.tokenisers import Tokenise, tokenise_here, tokenisers
 from regard.data.vocabulary import Vocabulary, made_from
 from regard.errors import DataError, RunError, brief, counted
+from regard.sealed import make_folder
+from regard.text.lines import REPLACED
+from regard.work import in_threads, usable_cores
 
 Stages = Callable[[str, int, int | None], None]  # (what is being done, done, total or None)
 SAMPLE = 1 << 19  # most examples to count words in, evenly spread over the corpus

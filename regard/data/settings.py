@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.config import check_range, setting
-from regard.data.builtin.registry import check_kind
-from regard.data.normalise_text import FORMS
+from regard.corpora.registry import check_kind
 from regard.errors import ConfigError, brief
+from regard.text.lines import Reading
+from regard.text.normalise import FORMS
 
 MOST_GENERATED = 100_000_000  # pairs of a built-in corpus, which is in memory
 _CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")  # of a language, with script, region and variants
@@ -18,21 +19,6 @@ def check_least(config: Any, **least: int) -> None:
     """Refuse a setting of [data] below its minimum."""
     for name, number in least.items():
         check_range("data", config, f"[{number}, inf)", name)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How text files are read, in every task. The two limits bound the memory and time for a file."""
-
-    invalid: str = setting("refuse", "how to handle bytes that are not UTF-8", choices=("refuse", "replace"))
-    max_line: int = setting(1 << 22, "maximum size of a line in bytes, and of a unit of a TMX file in characters")
-    max_unpacked: int = setting(1 << 36, "maximum size in bytes of a decompressed file (gz, bz2, xz or zst)")
-
-    def __post_init__(self) -> None:
-        check_least(self, max_line=1, max_unpacked=1)
-
-
-READING = Reading()
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.files import digest, fill_folder, seal, unseal, write_atomically
 from regard.errors import DataError
+from regard.sealed import digest, fill_folder, seal, unseal, write_atomically
 
 STORE_FORMAT = 2
 Array = NDArray[Any]

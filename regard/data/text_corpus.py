@@ -16,17 +16,17 @@ import torch
 from torch import Tensor
 
 from regard.config import setting
+from regard.corpora import tales
 from regard.data.batching import pad
-from regard.data.builtin import tales
 from regard.data.encoding import Corpus, Encoding, Rows, Tally, have_text
-from regard.data.files import Digests, is_blank, read_files
-from regard.data.normalise_text import FORMS
-from regard.data.settings import Reading, as_files, check_least, named_files
+from regard.data.settings import as_files, check_least, named_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 from regard.symbols import END, PAD, START
+from regard.text.lines import Digests, Reading, is_blank, read_files
+from regard.text.normalise import FORMS
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from typing import NamedTuple
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
-from regard.data.files import UNREADABLE, Digests, damaged, read_blocks, read_whole
-from regard.data.formats.document import LARGEST, decode_file, format_of
-from regard.data.formats.xml import InertXML
-from regard.data.settings import READING, Reading
 from regard.errors import DataError, counted
+from regard.files.document import LARGEST, decode_file, format_of
+from regard.files.xml import InertXML
+from regard.text.lines import READING, UNREADABLE, Digests, Reading, damaged, read_blocks, read_whole
 from regard.version import __version__
 
 KINDS = 10_000  # names of elements and attributes; TMX has about fifty

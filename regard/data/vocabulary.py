@@ -10,14 +10,14 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.files import read_small, write_atomically
-from regard.data.normalise_text import FORMS, PUNCTUATION, Rewritten, fold_marks, rewrite, rewrite_all
 from regard.data.segmentations import Segmentations
-from regard.data.sentences import Span
 from regard.data.subwords import Subwords, train_subwords
 from regard.data.word_vocabulary import Plain, count_plain
 from regard.errors import DataError, brief
+from regard.sealed import read_small, write_atomically
 from regard.symbols import UNKNOWN
+from regard.text.normalise import FORMS, PUNCTUATION, Rewritten, fold_marks, rewrite, rewrite_all
+from regard.text.sentences import Span
 
 _FORMAT = 1
 _WORD = re.compile(r"\S+")

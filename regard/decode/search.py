@@ -11,7 +11,6 @@ from torch import Tensor
 
 from regard.core.nested import device_of
 from regard.data.batching import pad
-from regard.data.files import Progress, reporting
 from regard.decode.beam import beam_search
 from regard.decode.greedy import draw, follow, sample, seed_for
 from regard.decode.hypothesis import Hypothesis, Weigh, rank, rank_by_coverage
@@ -20,6 +19,7 @@ from regard.decode.steps import NOTHING, Demands, is_host, read
 from regard.errors import ConfigError, DataError, counted, out_of_memory
 from regard.models.contract import SequenceModel, State, take
 from regard.symbols import END, PAD
+from regard.work import Progress, reporting
 
 Weigher = Callable[[Tensor, Tensor], Weigh]
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from regard.data.files import read_lines, write_atomically
-from regard.data.pharaoh import Alignment, Gold, Link, format_pharaoh, parse_gold
 from regard.errors import DataError, check_known, counted
+from regard.sealed import write_atomically
+from regard.text.lines import read_lines
+from regard.text.pharaoh import Alignment, Gold, Link, format_pharaoh, parse_gold
 
 Weights = npt.NDArray[np.floating[Any]]  # [T, S] words
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.data.files import write_atomically
 from regard.errors import DataError
 from regard.evaluate.scores import TITLES, build_metric, check_lines
 from regard.evaluate.significance import bootstrap_interval
+from regard.sealed import write_atomically
 
 EDGES = (10, 20, 30, 40, 50, 60)
 FORMATS = (".pdf", ".png", ".svg")

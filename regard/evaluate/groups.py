@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.files import Progress, reporting
 from regard.errors import DataError, counted
 from regard.evaluate.by_length import COLOURS, check_plot, save_plot
 from regard.evaluate.scores import score
 from regard.evaluate.significance import Comparison, group_bootstrap
+from regard.work import Progress, reporting
 
 ONE_SEED = "A group with one seed is compared by sentences only: its interval and p leave out the variance of training."
 

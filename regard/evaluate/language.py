@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.batching import ShardedPlan
-from regard.data.files import Progress, reporting
 from regard.data.text_corpus import TextRows, TextStreams
 from regard.models.contract import LanguageModel
 from regard.symbols import PAD
+from regard.work import Progress, reporting
 
 BATCH_TOKENS = 8192
 

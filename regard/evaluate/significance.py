@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.files import Progress, reporting
 from regard.errors import DataError, counted
 from regard.evaluate.scores import TITLES, build_metric, check_lines
+from regard.work import Progress, reporting
 
 SAMPLES, SEED = 1000, 12345
 

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.data.files import Progress, fill_folder, reporting
 from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis, length_penalty, rank
 from regard.decode.search import by_length
@@ -22,7 +21,9 @@ from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, RunError, need
 from regard.layers.transformer_parts import SSRU
 from regard.models.transformer import Transformer
+from regard.sealed import fill_folder
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
+from regard.work import Progress, reporting
 
 LONGEST = 1024  # positions in the tables that replace a formula
 TYPES = ("int8", "float32")

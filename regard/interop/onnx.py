@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.nested import leaves, map_nested
-from regard.data.files import fill_folder, write_atomically
 from regard.errors import ConfigError, RunError
 from regard.kernels.recur import by_scan
 from regard.look.record import record
+from regard.sealed import fill_folder, write_atomically
 from regard.symbols import END, PAD, START, UNKNOWN
 
 # Sizes of the example batches, all different, to find out what each dimension depends on.

@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.files import digest, make_folder, write_atomically
 from regard.errors import ConfigError, DataError, ShapeError, need, unknown
+from regard.sealed import digest, make_folder, write_atomically
 
 ENCODERS = ("none", "small", "efficientnet-lite0")  # and "timm:NAME" where timm is installed
 

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.attend import Look
-from regard.data.files import Progress, reporting
 from regard.errors import ConfigError, numbered, unknown
 from regard.layers.attention import Attention
 from regard.look.record import arguments, attentions
+from regard.work import Progress, reporting
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.core.attend import Look
-from regard.data.files import write_atomically
 from regard.errors import DataError, ShapeError
 from regard.look.change import find
 from regard.look.record import attentions
+from regard.sealed import write_atomically
 
 Array = NDArray[np.float64]
 

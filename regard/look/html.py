@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.files import write_atomically
 from regard.data.images import encode_png
 from regard.errors import ConfigError, numbered
 from regard.look import table as tables
@@ -33,6 +32,7 @@ from regard.look.text import label, visible
 from regard.look.tokens import is_whole
 from regard.look.trace_data import KINDS, Attended, Contents, half
 from regard.look.trace_file import plain, write
+from regard.sealed import write_atomically
 
 _OPENS = {"heads": "compare", "beam": "beam", "steps": "steps"}
 _STYLES = ("theme", "controls", "translate", "pictures", "steps", "search", "captions")

@@ -19,10 +19,11 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.files import read_whole, write_atomically
 from regard.errors import DataError, RegardError
 from regard.look.tokens import Side, Token
 from regard.look.trace_data import Attended, Beam, BeamNode, Contents, Picture, StepVectors, half
+from regard.sealed import write_atomically
+from regard.text.lines import read_whole
 
 VERSION = 1
 _ARRAYS = ("weights", "scores", "context_norms", "centre")

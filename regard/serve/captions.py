@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from regard.api.captioner import Caption, CaptionWriter
-from regard.data.builtin import shapes
+from regard.corpora import shapes
 from regard.data.images import MOST_PIXELS, encode_png, picture_format
 from regard.errors import DataError
 from regard.look.html import page_tree

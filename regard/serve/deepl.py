@@ -5,8 +5,8 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from regard.data.formats.html import Rules, xml_rules
-from regard.data.formats.html import read as read_html
+from regard.files.html import Rules, xml_rules
+from regard.files.html import read as read_html
 from regard.serve import languages
 from regard.serve.layout import read_plain
 from regard.serve.libre import choose, lay_out, translate_all

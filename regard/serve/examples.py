@@ -5,8 +5,8 @@ import re
 from typing import Any
 
 from regard.api.passages import common_words, other_language
-from regard.data.builtin import Example
-from regard.data.builtin.registry import find_builtin
+from regard.corpora import Example
+from regard.corpora.registry import find_builtin
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
 from regard.symbols import UNKNOWN

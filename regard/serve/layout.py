@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from regard.data.formats.place import place_tags
-from regard.data.formats.segment import Link, Part, Segment, Sentence, Sentences
+from regard.files.place import place_tags
+from regard.files.segment import Link, Part, Segment, Sentence, Sentences
 from regard.serve.limits import RefusedError
 from regard.serve.queue import Written
 

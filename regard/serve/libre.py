@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from regard.data.formats.document import FORMATS, find_format, read_document
-from regard.data.formats.html import read as read_html
-from regard.data.formats.segment import Part
 from regard.errors import DataError
+from regard.files.document import FORMATS, find_format, read_document
+from regard.files.html import read as read_html
+from regard.files.segment import Part
 from regard.serve import languages
 from regard.serve.fields import Upload, aside
 from regard.serve.layout import Layout, read_plain

@@ -17,9 +17,8 @@ from regard.api.passages import NOTES
 from regard.api.tracing import Trained, describe_forced
 from regard.api.translation import Translation
 from regard.api.translator import Translator
-from regard.data.builtin import Example
+from regard.corpora import Example
 from regard.data.expects import expectations
-from regard.data.pharaoh import Gold
 from regard.decode.beam import SearchStep
 from regard.errors import DataError, numbered
 from regard.look import html
@@ -36,6 +35,7 @@ from regard.serve.inside import TOGETHER, explain, follow_path, output, watch, w
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.queue import Options, TraceRequest, Written
 from regard.symbols import END, UNKNOWN
+from regard.text.pharaoh import Gold
 
 ALIGNED = 30  # sentences on which the heads are measured
 _RECORDED = 8  # times the numbers of an answer that may be recorded

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from regard.data.formats.segment import Link
+from regard.files.segment import Link
 
 MOST_ROWS = 32  # sentences of a batch
 MOST_COST = 32768  # characters times beam of a batch, padding counted

@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from regard.data.files import usable_cores
 from regard.serve import languages
 from regard.serve.access import Access, AccessToken
 from regard.serve.fields import SMALL, Fields, aside
@@ -27,6 +26,7 @@ from regard.serve.queue import MethodCall, Options, Ticket, Written
 from regard.serve.stored import Glossaries, StoredFiles
 from regard.serve.worker import DiedError, Worker
 from regard.training.known import FOLDERS
+from regard.work import usable_cores
 
 log = logging.getLogger("regard.serve")
 _SLICE = 1 << 16  # bytes of an answer that are sent at once

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data.builtin import shapes
+from regard.corpora import shapes
 from regard.data.captions import CaptionConfig, Captioned, open_captions, without_punctuation
 from regard.data.encoding import Corpus, Encoding, Rows, Tally, fingerprint_of, train_vocabulary
 from regard.data.images import Pixels, as_tensor, read_picture

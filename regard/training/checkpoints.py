@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn, optim
 
-from regard.data.files import digest
 from regard.errors import RunError, TrainingError
+from regard.sealed import digest
 from regard.training import runs
 from regard.training.cursor import Cursor
 from regard.training.task import Task

@@ -8,13 +8,12 @@ from torch.nn import functional as F
 
 from regard.data.batching import Lengths
 from regard.data.documents import DocumentBatch, DocumentSet
-from regard.data.files import is_blank, read_lines
-from regard.data.settings import READING, Reading
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
 from regard.look.documents import look_at
 from regard.models.document import DocumentClassifier
 from regard.symbols import UNKNOWN
+from regard.text.lines import READING, Reading, is_blank, read_lines
 from regard.training.objectives import divergence
 from regard.training.task import Loss, Task, Validation
 

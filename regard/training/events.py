@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.files import write_atomically
 from regard.errors import RunError
+from regard.sealed import write_atomically
 
 
 class DataReady(NamedTuple):

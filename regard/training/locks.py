@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from regard.data.files import make_folder
 from regard.errors import RunError
+from regard.sealed import make_folder
 
 if sys.platform == "win32":
     import msvcrt

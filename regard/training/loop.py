@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batching import EpochPlan
-from regard.data.files import prefetch
 from regard.errors import ConfigError, DataError, TrainingError
 from regard.training import events, notices, runs
 from regard.training.checkpoints import Checkpoints, writer
@@ -30,6 +29,7 @@ from regard.training.stopping import BrokenOff, Stop
 from regard.training.task import Task
 from regard.training.update import Late, MicroBatch, Numbers, Update, arithmetic, host_threads
 from regard.training.weights import set_weights
+from regard.work import prefetch
 
 RECENT = 32  # updates over which the speed is measured on a GPU, where numbers arrive late, several at a time
 PATIENCE_WITH_NAN = 10  # skipped updates in a row before training gives up

@@ -29,8 +29,8 @@ import torch
 from torch import Tensor
 
 from regard.config import parse_toml, read
-from regard.data.files import digest, fill_folder, read_small, seal, sync_folder, unseal, write_atomically
 from regard.errors import ConfigError, DataError, RunError, brief
+from regard.sealed import digest, fill_folder, read_small, seal, sync_folder, unseal, write_atomically
 from regard.training.cursor import Cursor
 from regard.training.locks import LEFT
 from regard.version import __version__

@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from regard.data.expects import expectations
-from regard.data.files import digest, write_atomically
 from regard.data.prepare import PLAIN, Data, Preparing, Stages
 from regard.data.prepare import prepare as prepare_data
 from regard.decode.search import check_precision
 from regard.errors import ConfigError, RegardError, RunError, little_memory
 from regard.models.registry import build
+from regard.sealed import digest, write_atomically
 from regard.training import runs
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Observe

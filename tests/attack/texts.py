@@ -7,13 +7,13 @@ import trained
 from promises import check, refused
 
 from regard.data.corpus import tab_separated
-from regard.data.files import read_lines
 from regard.data.pairs import PairEncoding
 from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
 from regard.decode.hypothesis import flags
 from regard.serve.layout import Layout, read_plain
 from regard.serve.queue import Written
+from regard.text.lines import read_lines
 
 CHARACTERS = list("ab \"',.;:\u0085\u2028\u2029\x0b\x0c\x1c\x1d\x1e\x00\u00a0\u3000\u200d\u202e\ufeffé中😀\r")
 WORDS = ["the", "black", "cat", "sees", "a", "red", "apple", "we", "have", "dog", "my", "does", "not", "read", "book"]

@@ -30,15 +30,16 @@ from test_serve_hostile import ALL
 
 import regard
 from regard.api.importing import import_model
-from regard.data.files import is_blank, seal
-from regard.data.formats.document import FORMATS, read_document
 from regard.data.images import encode_png, read_picture
 from regard.data.tmx import read_units
 from regard.data.vocabulary import Vocabulary
 from regard.errors import RegardError
+from regard.files.document import FORMATS, read_document
 from regard.look.trace import Trace
+from regard.sealed import seal
 from regard.serve.layout import Layout, read_plain
 from regard.serve.queue import Written
+from regard.text.lines import is_blank
 from regard.training.runs import read_shapes, read_tensors
 
 TRAPS = {

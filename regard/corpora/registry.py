@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from regard.data.builtin import SYLLABLES, WORDS, Example, distinct, names, phrasebook, questions, tales
+from regard.corpora import SYLLABLES, WORDS, Example, distinct, names, phrasebook, questions, tales
 from regard.errors import DataError, check_known
 
 _FIRST = datetime.date(1900, 1, 1)

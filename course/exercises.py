@@ -24,10 +24,10 @@ from regard.core.masks import causal_mask
 from regard.core.normalise import softmax
 from regard.core.positions import sinusoid
 from regard.core.scores import scaled_dot
-from regard.data.files import write_atomically
-from regard.data.pharaoh import Gold
 from regard.errors import ConfigError, check_known
 from regard.evaluate.alignment import score_alignments
+from regard.sealed import write_atomically
+from regard.text.pharaoh import Gold
 
 ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 FRENCH = ["zéro", "un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf"]
@@ -138,7 +138,7 @@ class Function:
 def check(number: str, answer: Any) -> Verdict:
     """Check the answer to an exercise such as "2.3".
 
-    >>> from regard.course import check
+    >>> from exercises import check
     >>> check("3.1", 8)
     3.1: not 8. A sum of 64 independent products with variance 1 has variance 64.
     >>> check("3.1", 64).right

@@ -7,8 +7,8 @@ from importlib import resources
 from itertools import product
 from typing import NamedTuple
 
-from regard.data.pharaoh import Link
 from regard.errors import DataError
+from regard.text.pharaoh import Link
 
 WORDS = tomllib.loads(resources.files(__name__).joinpath("words.toml").read_text("utf-8"))
 SYLLABLES = ["".join(pair) for pair in product("bdfgklmnprstvz", "aeiou")]  # 70, without meaning

@@ -8,9 +8,9 @@ clause belongs to the noun before it. Words, punctuation and elided words are se
 
 import random
 
-from regard.data.builtin import Example
-from regard.data.builtin.clauses import clause, connective, question, shortest
-from regard.data.builtin.marks import Phrase, example, say
+from regard.corpora import Example
+from regard.corpora.clauses import clause, connective, question, shortest
+from regard.corpora.marks import Phrase, example, say
 from regard.errors import DataError
 
 SHORTEST = 3

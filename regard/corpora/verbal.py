@@ -4,10 +4,10 @@ import random
 from dataclasses import replace
 from typing import NamedTuple
 
-from regard.data.builtin import WORDS
-from regard.data.builtin.lexicon import CONJUGATIONS, Verb
-from regard.data.builtin.marks import Mark, Phrase, Word, mark
-from regard.data.builtin.nominal import IL, JE, NOUS, TU, Nominal, participle
+from regard.corpora import WORDS
+from regard.corpora.lexicon import CONJUGATIONS, Verb
+from regard.corpora.marks import Mark, Phrase, Word, mark
+from regard.corpora.nominal import IL, JE, NOUS, TU, Nominal, participle
 
 NEGATIVES = {"not": "pas", "never": "jamais", "no longer": "plus"}
 ADVERBS = {"always": "toujours", "often": "souvent", "already": "déjà"}

@@ -10,7 +10,7 @@ it while it reads the story and must attend.
 
 import random
 
-from regard.data.builtin import Example
+from regard.corpora import Example
 
 _NAMES = ("anna", "tom", "mary", "paul")
 _PLACES = ("kitchen", "garden", "office", "school", "park", "station")

@@ -3,11 +3,11 @@
 import random
 from collections.abc import Sequence
 
-from regard.data.builtin import WORDS
-from regard.data.builtin.lexicon import ALIVE, ANY, FITTING, VERBS, Adjective, Verb
-from regard.data.builtin.marks import Mark, Phrase, Word, de, mark, say
-from regard.data.builtin.nominal import IL, Nominal, agree, both, generic, part_of, possessed, pronoun, simple
-from regard.data.builtin.verbal import NEGATIVES, Manner, be, choose_clitic, choose_manner, etre, verb_group
+from regard.corpora import WORDS
+from regard.corpora.lexicon import ALIVE, ANY, FITTING, VERBS, Adjective, Verb
+from regard.corpora.marks import Mark, Phrase, Word, de, mark, say
+from regard.corpora.nominal import IL, Nominal, agree, both, generic, part_of, possessed, pronoun, simple
+from regard.corpora.verbal import NEGATIVES, Manner, be, choose_clitic, choose_manner, etre, verb_group
 
 _PHRASES = WORDS["phrasebook"]["phrases"]
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from regard.data.builtin import WORDS
+from regard.corpora import WORDS
 
 _TABLES = WORDS["phrasebook"]
 

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from regard.data.formats import html
-from regard.data.formats.place import spell
-from regard.data.formats.segment import Builder, Part, Segment, has_words
 from regard.errors import DataError
+from regard.files import html
+from regard.files.place import spell
+from regard.files.segment import Builder, Part, Segment, has_words
 
 _LINE = re.compile(r'\s*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d{1,3}\])?)\s*)?"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPED = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")

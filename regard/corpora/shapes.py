@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.images import Pixels
 from regard.errors import DataError
 
 COLOURS = {
@@ -116,7 +115,7 @@ SHAPES: dict[str, Callable[[Plane, Plane], Plane]] = {
 _POINTS = np.arange(CELL) + 0.5 - CELL / 2  # the pixels of a cell, relative to its centre
 
 
-def draw_scene(shown: Scene, grid: int = GRID) -> Pixels:
+def draw_scene(shown: Scene, grid: int = GRID) -> NDArray[np.uint8]:
     """The picture of a scene, [16 grid, 16 grid, 3], with anti-aliased edges."""
     pixels = np.full((grid * CELL, grid * CELL, 3), PAPER, dtype=np.uint8)
     for thing in shown.things:

@@ -11,7 +11,7 @@ decides, and the relevant sentences are known.
 import random
 from typing import NamedTuple
 
-from regard.data.builtin import WORDS
+from regard.corpora import WORDS
 
 LABELS = ("negative", "positive")
 

@@ -8,8 +8,8 @@ quickly: the remaining task is copying. Names may change places.
 
 import random
 
-from regard.data.builtin import SYLLABLES, Example
-from regard.data.pharaoh import parse_pharaoh
+from regard.corpora import SYLLABLES, Example
+from regard.text.pharaoh import parse_pharaoh
 
 # English, French, and the links i-j of their words; {0} and {1} are names.
 _SENTENCES = (

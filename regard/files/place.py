@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from regard.data.formats.segment import Aligned, Segment, Tag, as_it_is, has_words
-from regard.data.sentences import Span, split_words, trim
+from regard.files.segment import Aligned, Segment, Tag, as_it_is, has_words
+from regard.text.sentences import Span, split_words, trim
 
 
 class Fragment(NamedTuple):

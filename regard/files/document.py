@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
-from regard.data.files import bare_name
-from regard.data.formats import html, markdown, po, srt, xliff
-from regard.data.formats.segment import Builder, Part, Segment, framed
 from regard.errors import DataError, unknown
+from regard.files import html, markdown, po, srt, xliff
+from regard.files.segment import Builder, Part, Segment, framed
+from regard.text.lines import bare_name
 
 LARGEST = 64 << 20  # bytes of a file
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))

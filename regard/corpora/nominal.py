@@ -4,9 +4,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regard.data.builtin import WORDS
-from regard.data.builtin.lexicon import FITTING, NOUNS, Adjective, Noun, plural
-from regard.data.builtin.marks import Mark, Phrase, Word, de, mark
+from regard.corpora import WORDS
+from regard.corpora.lexicon import FITTING, NOUNS, Adjective, Noun, plural
+from regard.corpora.marks import Mark, Phrase, Word, de, mark
 
 JE, TU, IL, NOUS, ILS = range(5)
 

@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from regard.data.formats import html
-from regard.data.formats.segment import Builder, Part, framed
+from regard.files import html
+from regard.files.segment import Builder, Part, framed
 
 _FENCE = re.compile(r"\s{0,3}(?:>\s?)*\s*(`{3,}|~{3,})")
 # The prefix of a line: quotes, then a list marker with an optional box, a heading, or a footnote mark.

@@ -6,8 +6,8 @@ A line that begins with a dash is another speaker and a separate segment. Line b
 import re
 from collections.abc import Iterator
 
-from regard.data.formats.html import scan
-from regard.data.formats.segment import Builder, Part, framed
+from regard.files.html import scan
+from regard.files.segment import Builder, Part, framed
 
 _TIME = re.compile(r"\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+")
 _BRACES = re.compile(r"\{[^{}\n]*\}")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from regard.data.formats.segment import Builder, Part, framed
+from regard.files.segment import Builder, Part, framed
 
 INLINE = frozenset((
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from regard.data.sentences import Span, split_clauses, split_sentences
+from regard.text.sentences import Span, split_clauses, split_sentences
 
 # open and close: a pair; void: markup without a partner, in the order of the source; word: a named placeholder, which
 # may move freely; argument: a placeholder identified by its order (%s); break: replaces white space.

@@ -7,8 +7,8 @@ French word is first a `Mark` with both forms, and `spell` chooses when the sent
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from regard.data.builtin import Example
-from regard.data.builtin.lexicon import begins_with_vowel
+from regard.corpora import Example
+from regard.corpora.lexicon import begins_with_vowel
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ these words measure memory.
 import random
 from typing import NamedTuple
 
-from regard.data.builtin import Example
+from regard.corpora import Example
 
 _NAMES = ("anna", "tom", "mary", "paul", "nora", "carl")
 _THINGS = ("kites", "drums", "balls", "boats", "books", "lamps", "dolls", "flutes")

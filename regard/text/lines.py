@@ -10,28 +10,23 @@ import bz2
 import gzip
 import hashlib
 import io
-import json
 import lzma
 import os
 import re
-import shutil
 import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice, repeat, takewhile
+from itertools import islice
 from pathlib import Path
-from threading import Thread, current_thread
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
-from regard.data.settings import READING, Reading
-from regard.errors import DataError, counted, little_memory, near_file
+from regard.config import check_range, setting
+from regard.errors import DataError, check_file, counted
+from regard.work import prefetch
 
-T = TypeVar("T")
-Progress = Callable[[int, int | None], None]  # (done, total); total is None if it is not known
 Digests = dict[str, str]  # path -> SHA-256 in hexadecimal, from the last complete read of the file
 
 try:
@@ -46,7 +41,6 @@ except ImportError:  # before Python 3.14
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error, *([zstd.ZstdError] if zstd else []))
 BOM = b"\xef\xbb\xbf"
 REPLACED = "\ufffd"  # replaces bytes that are not UTF-8
-SMALL = 256 << 20  # bytes of the largest file that `read_small` reads
 _BLOCK = 1 << 16  # bytes read at once
 _TOGETHER, _AHEAD = 4, 512  # files that are decompressed at the same time, and how many blocks ahead
 _OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (
@@ -59,16 +53,19 @@ _LANGUAGE = re.compile(r"\.(?!txt|tsv|csv|tok|bpe|src|tgt|raw|tmx)([a-z]{2,3})$"
 _PACKED = re.compile(r"\.(gz|bz2|xz|zst)$", re.IGNORECASE)
 
 
-def reporting(
-    parts: Iterable[T], progress: Progress | None, total: int | None, size: Callable[[T], int] = lambda part: 1
-) -> Iterator[T]:
-    """Yield `parts`; after each one, call `progress` with the total size so far and `total`."""
-    done = 0
-    for part in parts:
-        yield part
-        done += size(part)
-        if progress:
-            progress(done, total)
+@dataclass(frozen=True)
+class Reading:
+    """How text files are read, in every task. The two limits bound the memory and time for a file."""
+
+    invalid: str = setting("refuse", "how to handle bytes that are not UTF-8", choices=("refuse", "replace"))
+    max_line: int = setting(1 << 22, "maximum size of a line in bytes, and of a unit of a TMX file in characters")
+    max_unpacked: int = setting(1 << 36, "maximum size in bytes of a decompressed file (gz, bz2, xz or zst)")
+
+    def __post_init__(self) -> None:
+        check_range("data", self, "[1, inf)", "max_line", "max_unpacked")
+
+
+READING = Reading()
 
 
 def open_zst(file: Any, mode: str = "rb") -> Any:
@@ -87,14 +84,6 @@ def language_of(name: str) -> str:
     """The language code at the end of a file name, compressed or not: fr for "train.fr.gz"; empty if there is none."""
     found = _LANGUAGE.search(bare_name(name))
     return found[1] if found else ""
-
-
-def check_file(path: str | Path) -> None:
-    """Refuse a folder and a missing file."""
-    if os.path.isdir(path):  # unlike Path.is_dir and Path.exists, these never raise
-        raise DataError(f"{path} is a folder; give a text file, or a list of files.")
-    if not os.path.exists(path):
-        raise DataError(f"There is no file {path}; check the path.{near_file(path)}")
 
 
 def check_not_input(out: str | Path, *inputs: str | Path | None) -> None:
@@ -265,162 +254,3 @@ def decode_line(line: bytes, name: str | Path, number: int, reading: Reading) ->
 def is_blank(text: str) -> bool:
     """Whether a line is empty or only white space."""
     return not text or text.isspace()
-
-
-def digest(path: str | Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    check_file(path)
-    try:
-        with open(path, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except (OSError, ValueError) as error:
-        raise DataError(f"The file {path} cannot be read: {error}.") from None
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path for the block to write to; afterwards it is synced and renamed to `path`.
-
-    After a power failure, `path` is either the old or the new file.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        with open(temporary, "rb") as stream:
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise DataError(f"{path} could not be written: {error.strerror or error}.") from error
-        raise
-
-
-def write_atomically(path: Path, content: bytes) -> Path:
-    """Write a complete file, or leave the old one unchanged."""
-    with replacing(path) as temporary, open(temporary, "wb") as stream:
-        stream.write(content)
-    return path
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, if needed."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"The folder {folder} cannot be created: {error.strerror or error}; choose another.") from None
-
-
-@contextmanager
-def prefetch(items: Iterator[T], depth: int = 4) -> Iterator[Iterator[T]]:
-    """Run an iterator in a background thread, at most `depth` items ahead; leaving the block ends the thread.
-
-    An error in the iterator is raised in place of its item.
-    """
-    end: Any = object()
-    with in_threads(repeat(partial(next, items, end)), depth) as ahead:
-        yield takewhile(lambda item: item is not end, ahead)
-
-
-@contextmanager
-def in_threads(calls: Iterable[Callable[[], T]], depth: int, threads: int = 1) -> Iterator[Iterator[T]]:
-    """The results of calls, in order, computed in threads at most `depth` calls ahead, until the block is left.
-
-    An error in a call is raised in place of its result.
-    """
-    begun, rest = list[Thread](), iter(calls)
-    if little_memory():
-        raise MemoryError  # Python would wait without end for a thread that has no memory to begin with
-    with ThreadPoolExecutor(threads, "regard-prefetch", lambda: begun.append(current_thread())) as pool:
-        ahead = deque[Future[T]]()
-
-        def result(future: Future[T]) -> T:
-            while True:
-                try:
-                    return future.result(timeout=1)
-                except TimeoutError:
-                    if future.done():
-                        return future.result()  # it arrived just now, or the call itself raised the error
-                    if any(not thread.is_alive() for thread in begun):
-                        raise MemoryError("The thread that reads ahead has died.") from None
-
-        def taken() -> Iterator[T]:
-            while ahead:
-                item = result(ahead.popleft())
-                ahead.extend(pool.submit(call) for call in islice(rest, 1))
-                yield item
-
-        try:
-            ahead.extend(pool.submit(call) for call in islice(rest, depth))
-            yield taken()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def usable_cores() -> int:
-    """The number of cores that this process may use; a scheduler or taskset may limit them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def fill_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder for the block to fill with synced files; afterwards it replaces `folder`.
-
-    The old folder is renamed before it is deleted, so that a process that has mapped its files keeps them.
-    """
-    temporary, old = (folder.with_name(f".{folder.name}{kind}.{os.getpid()}.tmp") for kind in ("", ".old"))
-    for left in (temporary, old):
-        shutil.rmtree(left, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        sync_folder(temporary)
-        if folder.exists():
-            os.rename(folder, old)
-        os.rename(temporary, folder)
-        sync_folder(folder.parent)
-    finally:
-        for left in (temporary, old):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable. Windows cannot open a folder and does not need it."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def read_small(path: Path) -> bytes:
-    """All bytes of a regular file of at most `SMALL` bytes; otherwise OSError. For untrusted files: a pipe or a device
-    may never end."""
-    if path.exists() and not path.is_file():
-        raise OSError(f"{path.name} is not a regular file")
-    with open(path, "rb") as stream:
-        content = stream.read(min(SMALL, os.fstat(stream.fileno()).st_size) + 1)  # does not allocate `SMALL` bytes
-    if len(content) > SMALL:
-        raise OSError(f"{path.name} has more than {SMALL >> 20} MiB")
-    return content
-
-
-def seal(body: dict[str, Any]) -> bytes:
-    """`body` as JSON with its own SHA-256, so that any changed byte is detected."""
-    sha256 = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
-    return json.dumps({**body, "seal": sha256}, indent=1).encode()
-
-
-def unseal(content: bytes) -> dict[str, Any]:
-    """The body of sealed JSON; ValueError if a byte has changed."""
-    try:
-        body = {name: value for name, value in json.loads(content).items() if name != "seal"}
-    except (AttributeError, RecursionError) as error:
-        raise ValueError(f"not a JSON object ({type(error).__name__})") from None
-    if content != seal(body):
-        raise ValueError("its SHA-256 does not match")
-    return body

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from regard.data.formats import html
-from regard.data.formats.segment import Builder, Part, Segment, has_words
-from regard.data.formats.xml import InertXML
 from regard.errors import DataError
+from regard.files import html
+from regard.files.segment import Builder, Part, Segment, has_words
+from regard.files.xml import InertXML
 
 _UNITS = ("trans-unit", "segment")  # 1.2, 2.0
 _ASIDE = frozenset(("alt-trans", "matches", "glossary", "notes"))  # contain sources that are not translated

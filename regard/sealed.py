@@ -1,0 +1,122 @@
+"""Files and folders that are written whole or not at all, and checked when they are read."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from regard.errors import DataError, check_file
+
+SMALL = 256 << 20  # bytes of the largest file that `read_small` reads
+
+
+def digest(path: str | Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    check_file(path)
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except (OSError, ValueError) as error:
+        raise DataError(f"The file {path} cannot be read: {error}.") from None
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path for the block to write to; afterwards it is synced and renamed to `path`.
+
+    After a power failure, `path` is either the old or the new file.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with open(temporary, "rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise DataError(f"{path} could not be written: {error.strerror or error}.") from error
+        raise
+
+
+def write_atomically(path: Path, content: bytes) -> Path:
+    """Write a complete file, or leave the old one unchanged."""
+    with replacing(path) as temporary, open(temporary, "wb") as stream:
+        stream.write(content)
+    return path
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents, if needed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"The folder {folder} cannot be created: {error.strerror or error}; choose another.") from None
+
+
+@contextmanager
+def fill_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder for the block to fill with synced files; afterwards it replaces `folder`.
+
+    The old folder is renamed before it is deleted, so that a process that has mapped its files keeps them.
+    """
+    temporary, old = (folder.with_name(f".{folder.name}{kind}.{os.getpid()}.tmp") for kind in ("", ".old"))
+    for left in (temporary, old):
+        shutil.rmtree(left, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        sync_folder(temporary)
+        if folder.exists():
+            os.rename(folder, old)
+        os.rename(temporary, folder)
+        sync_folder(folder.parent)
+    finally:
+        for left in (temporary, old):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable. Windows cannot open a folder and does not need it."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_small(path: Path) -> bytes:
+    """All bytes of a regular file of at most `SMALL` bytes; otherwise OSError. For untrusted files: a pipe or a device
+    may never end."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path.name} is not a regular file")
+    with open(path, "rb") as stream:
+        content = stream.read(min(SMALL, os.fstat(stream.fileno()).st_size) + 1)  # does not allocate `SMALL` bytes
+    if len(content) > SMALL:
+        raise OSError(f"{path.name} has more than {SMALL >> 20} MiB")
+    return content
+
+
+def seal(body: dict[str, Any]) -> bytes:
+    """`body` as JSON with its own SHA-256, so that any changed byte is detected."""
+    sha256 = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
+    return json.dumps({**body, "seal": sha256}, indent=1).encode()
+
+
+def unseal(content: bytes) -> dict[str, Any]:
+    """The body of sealed JSON; ValueError if a byte has changed."""
+    try:
+        body = {name: value for name, value in json.loads(content).items() if name != "seal"}
+    except (AttributeError, RecursionError) as error:
+        raise ValueError(f"not a JSON object ({type(error).__name__})") from None
+    if content != seal(body):
+        raise ValueError("its SHA-256 does not match")
+    return body

@@ -1,0 +1,1 @@
+"""Text: lines of files, sentences and words, normal forms, and links between words."""
