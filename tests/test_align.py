@@ -212,7 +212,7 @@ def test_word_weights_cover_the_words_of_the_texts_whatever_their_pieces():
 def test_traces_are_made_a_few_at_a_time(monkeypatch):
     monkeypatch.setattr(translator_module, "AT_ONCE", 5)
     made, done = [], []
-    read = heads.read_together
+    read = translator_module.read_together
     monkeypatch.setattr(translator_module, "read_together", lambda *args: made.append(len(args[0])) or read(*args))
     found = aligning.traces(trained.translator("copy"), TEXT, TEXT, lambda count, total: done.append((count, total)))
     first = [next(found) for _ in range(5)]
