@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.api import passages, tracing
 from regard.api.heads import Heads, diagonal, is_fixed, link_words, mark_aligning, read_together, weigh_ids, weigher
 from regard.api.terms import Placement, Termbase, TermPairs, link_terms, place_terms
+from regard.api.tracing import assemble
 from regard.api.trained import Trained
 from regard.api.translation import Draft, Translation, join, spell_drafts, translations_of, wrong_with_source
 from regard.data.expects import knows_no_capitals, languages_of
@@ -27,7 +28,6 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.files.segment import Sentence
 from regard.interop.ctranslate2 import Engine
-from regard.look.assemble import assemble
 from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
