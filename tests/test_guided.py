@@ -14,7 +14,7 @@ from commands import regard as command
 
 import regard
 from regard.api import aligning
-from regard.api.links import Heads, guided_heads
+from regard.api.heads import Heads, guided_heads
 from regard.api.training import gather
 from regard.corpora.phrasebook import generate
 from regard.data.batching import make_batch
