@@ -24,8 +24,8 @@ from regard.look.tokens import Side, Token
 from regard.look.trace import Trace
 from regard.look.trace_data import Beam, BeamNode
 from regard.models.pointer import Pointer
+from regard.runs.experiment import Experiment
 from regard.symbols import END, SYMBOLS
-from regard.training.experiment import Experiment
 
 LONGEST_LOOK = 1_000  # tokens of a sentence that can be traced: every head keeps T x S numbers
 

@@ -32,9 +32,9 @@ from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
+from regard.runs.experiment import Experiment
 from regard.symbols import END, UNKNOWN
 from regard.text.normalise import rewrite
-from regard.training.experiment import Experiment
 from regard.training.objectives import cross_entropy
 from regard.work import Progress, reporting
 

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from regard.config import check_range, setting
 from regard.errors import ConfigError
-from regard.training.optimisers import OPTIMISERS
-from regard.training.schedules import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -22,12 +20,16 @@ class TrainConfig:
     seed: int = setting(1, "seed for the initial weights, the order of batches and dropout")
     start_from: str = setting("", "run folder to start from: its weights, model and vocabulary are used")
 
-    optimiser: str = setting("adam", "optimiser", tuple(OPTIMISERS))
+    optimiser: str = setting("adam", "optimiser", ("adam", "adamw", "adadelta", "sgd", "rmsprop"))
     rate: float = setting(0.001, "peak learning rate (Noam: a factor on the paper's formula)")
     momentum: float = setting(0.0, "momentum of SGD and RMSProp")
     beta2: float = setting(0.999, "Adam's decay rate of squared gradients (0.98 for the Transformer)")
     weight_decay: float = setting(0.0, "weight decay of AdamW")
-    schedule: str = setting("constant", "learning-rate schedule", tuple(SCHEDULES))
+    schedule: str = setting(
+        "constant",
+        "learning-rate schedule",
+        ("constant", "noam", "inverse-sqrt", "cosine", "halving", "decay", "plateau"),
+    )
     warmup: int = setting(0, "number of updates over which the rate rises")
     halve_after: float = setting(5.0, "halving schedule: epochs before the first halving")
     halve_every: float = setting(1.0, "halving schedule: epochs between halvings")
