@@ -14,7 +14,7 @@ from commands import regard as command
 
 import regard
 from regard.api import aligning
-from regard.api.links import Heads, guided_heads
+from regard.api.heads import Heads, guided_heads
 from regard.api.training import gather
 from regard.corpora.phrasebook import generate
 from regard.data.batching import make_batch
@@ -311,8 +311,8 @@ def settings(**more):
         ("bahdanau", {"train__guided_head": 1}, "train.guided_head is 1, but 'decoder.attention' has one head, 0"),
         ("bahdanau", {"train__guided_layer": 1}, "train.guided_layer is 1, but the attention over the source"),
         ("transformer", {"train__guided_head": 2}, "has heads 0 to 1"),
-        ("transformer", {"train__guided_head": -2}, "must be at least 0, or -1 for the mean"),
-        ("transformer", {"train__guided_shift": 2}, "train.guided_shift must be 0 or 1; got 2"),
+        ("transformer", {"train__guided_head": -2}, "train.guided_head must be at least -1; got -2"),
+        ("transformer", {"train__guided_shift": 2}, "train.guided_shift must be at least 0 and at most 1; got 2"),
         ("sutskever", {}, "Sutskever sees the source as one vector"),
     ],
 )

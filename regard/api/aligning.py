@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.api.links import CHOICE, Heads, is_fixed
+from regard.api.heads import CHOICE, Heads, is_fixed
 from regard.api.loading import build_outline, read_experiment
 from regard.api.translator import Translator
 from regard.errors import DataError, RunError, check_known, counted

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.api import tracing
-from regard.api.tracing import Output, Trained
+from regard.api.trained import Output, Trained
 from regard.data.captions import open_captions, without_punctuation
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.vocabulary import Vocabulary

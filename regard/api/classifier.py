@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from regard.api.tracing import Trained
+from regard.api.trained import Trained
 from regard.data import documents as corpus
 from regard.data.batching import ShardedPlan
 from regard.data.vocabulary import Vocabulary

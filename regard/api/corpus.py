@@ -19,7 +19,7 @@ import torch
 
 from regard.api import aligning
 from regard.api.aligning import ARGMAX, Linking, link, weigh_pairs
-from regard.api.links import CHOICE, FILE, Heads
+from regard.api.heads import CHOICE, FILE, Heads
 from regard.api.loading import Run, load
 from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.api.tracing import Trained, check_length, check_words, note_unseen, tokens_of, trace_forward
+from regard.api.tracing import check_length, check_words, note_unseen, tokens_of, trace_forward
+from regard.api.trained import Trained
 from regard.api.translator import clean
 from regard.data.batching import ShardedPlan
 from regard.data.text_corpus import TextRows, TextStreams, make_rows

@@ -11,8 +11,8 @@ from torch import nn
 
 from regard.api.captioner import CaptionWriter
 from regard.api.classifier import Classifier
+from regard.api.heads import find_choice
 from regard.api.language_model import Writer
-from regard.api.links import find_choice
 from regard.api.translator import Translator
 from regard.data.documents import load_words
 from regard.data.tmx import plain_tag

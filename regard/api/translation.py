@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from regard.api import passages
 from regard.api.passages import other_language
-from regard.api.tracing import Output
+from regard.api.trained import Output
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis

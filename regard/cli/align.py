@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from regard.api.aligning import Linking
-    from regard.api.links import Heads
+    from regard.api.heads import Heads
     from regard.look.trace import Trace
     from regard.text.pharaoh import Alignment
     from regard.text.pharaoh import Gold as GoldLinks
@@ -91,7 +91,7 @@ class LinkOptions:
 
     def heads(self) -> "Heads":
         """The layer, head and shift that were passed."""
-        from regard.api.links import Heads
+        from regard.api.heads import Heads
 
         return Heads(self.layer, self.head, self.shift)
 
@@ -258,7 +258,7 @@ class _Direction:
         return self.heads.describe(self.translator.model)
 
     def keep_choice(self) -> None:
-        from regard.api.links import keep_choice
+        from regard.api.heads import keep_choice
 
         keep_choice(self.run, self.heads)
         typer.echo(f"saved in {self.run}: {self.described}", err=True)

@@ -11,7 +11,7 @@ from regard.data.settings import DataConfig
 from regard.data.text_corpus import TextDataConfig
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, check_known
-from regard.models.registry import MODELS, check_sizes, entry, package_of, preset
+from regard.models.registry import MODELS, entry, package_of, preset
 from regard.runs.settings import TrainConfig
 
 SECTIONS = ("data", "model", "train", "decode")
@@ -92,7 +92,6 @@ def resolve(tables: Mapping[str, Any]) -> Experiment:
     if train.consistency and task not in ("translate", "classify"):
         raise ConfigError(f"train.consistency is for translation and documents; the task is {task}. Leave it out.")
     chosen = read(found.config, model, "model", over=preset(name, size))
-    check_sizes(chosen)  # before a large corpus is read
     if task == "translate" and getattr(chosen, "tied", "") == "all":
         if corpus.get("joint") is False:
             raise ConfigError(
