@@ -617,7 +617,7 @@ def test_a_log_that_was_torn_is_mended(tmp_path):
 
 
 def test_the_settings_name_every_schedule_and_optimiser():
-    choices = {field.name: tuple(field.metadata["choices"]) for field in dataclasses.fields(TrainConfig)}
+    choices = {field.name: tuple(field.metadata["allowed"]) for field in dataclasses.fields(TrainConfig)}
     assert choices["schedule"] == tuple(SCHEDULES)
     assert choices["optimiser"] == tuple(OPTIMISERS)
 
