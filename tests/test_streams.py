@@ -19,7 +19,8 @@ from regard.api.training import gather
 from regard.core.nested import leaves
 from regard.data.batching import shift_right
 from regard.data.prepare import Data, prepare
-from regard.data.text_corpus import TextDataConfig, TextEncoding, TextStreams
+from regard.data.settings import TextDataConfig
+from regard.data.text_corpus import TextEncoding, TextStreams
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.evaluate.language import text_loss
