@@ -27,7 +27,7 @@ import typer.main
 import unsynced  # noqa: F401 - in the processes too, which import this file
 from patience import PATIENCE
 
-from regard.cluster import local
+from regard import processes
 
 os.environ.pop("COLUMNS", None)  # tables are as wide as they are
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the server and its children inherit it; tiny models gain nothing by two
@@ -119,7 +119,7 @@ def _main(arguments: list[str], files: dict[str, str], plant: Callable[[], None]
     sys.argv = ["regard", *arguments]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it
     share_forkserver(forks)
-    local._SPAWN = context  # workers of a corpus or a sweep; test_shards.py starts them as users do
+    processes.context = context  # also where children are not forks
     assert "preload" in sys.modules, "the server forks before it has imported what commands import"
     if plant:
         plant()

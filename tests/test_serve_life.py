@@ -224,7 +224,7 @@ def test_what_is_not_http_is_answered_after_what_is(server: Server) -> None:
 
 def test_models_leave_the_server_a_core_and_stand_back(server: Server) -> None:
     """Threads wait for each other at every operation: more than there are cores make a model many times slower."""
-    (child,) = children(server, "spawn_main")
+    (child,) = model_processes(server)
     assert os.getpriority(os.PRIO_PROCESS, child) == os.getpriority(os.PRIO_PROCESS, server.process.pid) + NICE
     torch.set_num_threads(3)
     try:
@@ -237,20 +237,24 @@ def test_models_leave_the_server_a_core_and_stand_back(server: Server) -> None:
 
 
 def test_a_killed_model_is_replaced_while_the_server_answers(server: Server) -> None:
-    (child,) = children(server, "spawn_main")
+    (child,) = model_processes(server)
     before = total(server, "regard_model_restarts_total")
     os.kill(child, signal.SIGKILL)
     until(lambda: total(server, "regard_model_restarts_total") == before + 1)
     assert server.translate("ba da")["translatedText"] == "da ba", "it waits for the new process"
     until(lambda: server.client.get("/health").status_code == 200)
-    assert children(server, "spawn_main") != [child]
+    assert model_processes(server) != [child]
 
 
-def children(server: Server, name: str) -> list[int]:
-    """The processes of a server whose command line contains a name."""
-    path = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
-    found = [int(one) for one in path.read_text().split()]
-    return [one for one in found if name in Path(f"/proc/{one}/cmdline").read_text()]
+def model_processes(server: Server) -> list[int]:
+    """The processes of the models of a server: the forks of its fork server."""
+    return [model for child in children(server.process.pid) for model in children(child)]
+
+
+def children(parent: int) -> list[int]:
+    """The processes that any thread of a process has started."""
+    found = [thread.read_text().split() for thread in Path(f"/proc/{parent}/task").glob("*/children")]
+    return [int(child) for one in found for child in one]
 
 
 def stopped(server: Server, clients: int, seed: int) -> tuple[int, Counter[str], int]:
