@@ -147,7 +147,7 @@ class ChildProcess:
         self._started.wait()
         if self.pid:
             self._process.join(seconds)
-            self._process.kill()
+            self.signal(signal.SIGKILL)
             self._process.join()
 
     def _open(self, part: Callable[[Any], None], watched: bool = True) -> Call:

@@ -71,6 +71,20 @@ def join_forkserver(address: str, key: bytes | None) -> None:
     _, forkserver._forkserver._forkserver_alive_fd = os.pipe()  # processes inherit one; that of the server is its own
 
 
+def children(parent: int) -> list[int]:
+    """The processes that the threads of a process have started."""
+    found = []
+    for thread in Path(f"/proc/{parent}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it has ended
+            found += map(int, thread.read_text().split())
+    return found
+
+
+def forked_children(parent: int) -> list[int]:
+    """The child processes of `regard.processes` that a process has started: forks of its fork server."""
+    return [child for server in children(parent) for child in children(server)]
+
+
 class Command:
     """`regard ARGUMENTS` in a separate process; its output goes to files in `folder`."""
 
