@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.api.flags import NOTES
-from regard.api.tracing import Output
+from regard.api.trained import Output
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
 from regard.files.place import spell

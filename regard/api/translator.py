@@ -9,11 +9,11 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from regard.api import drafts, flags, links, tracing
+from regard.api import drafts, flags, tracing
 from regard.api.drafts import Draft, Translation
-from regard.api.links import Heads
+from regard.api.heads import Heads, diagonal, is_fixed, link_words, mark_aligning, read_together, weigh_ids, weigher
 from regard.api.terms import Placement, Termbase, TermPairs, link_terms, place_terms
-from regard.api.tracing import Trained
+from regard.api.trained import Trained
 from regard.data.expects import knows_no_capitals, languages_of
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
@@ -32,10 +32,10 @@ from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
+from regard.runs.experiment import Experiment
 from regard.symbols import END, UNKNOWN
 from regard.text.languages import other_language
 from regard.text.normalise import rewrite
-from regard.training.experiment import Experiment
 from regard.training.objectives import cross_entropy
 from regard.work import Progress, reporting
 
@@ -282,7 +282,7 @@ class Translator(Trained):
                 notes=tracing.notes_of(wrong, encoded, spelled), beam=tracing.beam_of(steps, vocabulary),
                 about=self.about,
             )  # fmt: skip
-        return links.mark_aligning(trace, self.heads)
+        return mark_aligning(trace, self.heads)
 
     def trace_pairs(
         self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str] | None = None
@@ -298,7 +298,7 @@ class Translator(Trained):
                 tracing.check_length(ids)
             pairs = [([*read.ids, END], [*ids, END]) for read, ids in zip(encoded, written, strict=True)]
             traces: dict[int, Trace] = {}
-            for places, *batch in links.read_together(pairs, self.device):  # of like length
+            for places, *batch in read_together(pairs, self.device):  # of like length
                 with torch.inference_mode(), record(self.model, names) as seen:
                     self.model(*batch)
                 for row, place in enumerate(places):
@@ -319,12 +319,12 @@ class Translator(Trained):
         links of the diagonal. `terms` are linked with their own source words.
         """
         pairs = list(zip(sources, targets, strict=True))
-        linked = [links.diagonal(*pair) for pair in pairs]
+        linked = [diagonal(*pair) for pair in pairs]
         attends = not isinstance(self.model, Ensemble) and bool(attentions_to_source(self.model))
         fit = [number for number, pair in enumerate(pairs) if attends and self.can_trace(*pair)]
         traces = self.trace_pairs([sources[at] for at in fit], [targets[at] for at in fit]) if fit else ()
         for number, trace in zip(fit, traces, strict=True):
-            linked[number] = links.link_words(trace, self.heads) or linked[number]
+            linked[number] = link_words(trace, self.heads) or linked[number]
         if terms:
             base = self._termbase(terms)
             linked = [link_terms(base, *pair, words) for pair, words in zip(pairs, linked, strict=True)]
@@ -382,7 +382,7 @@ class Translator(Trained):
             ([*self.encode(sentence).ids, END], [*self.prefix_ids(reference), END])
             for sentence, reference in zip(source, target, strict=True)
         ]
-        total, batches = 0.0, links.read_together(pairs, self.device)
+        total, batches = 0.0, read_together(pairs, self.device)
         for _, read, lengths, gold in reporting(batches, progress, len(pairs), lambda batch: len(batch[0])):
             with torch.inference_mode():
                 total += float(cross_entropy(self.model(read, lengths, gold), gold)[1])
@@ -453,7 +453,7 @@ class Translator(Trained):
         """Refuse changes of attention if the model has none; words can be forced in any model."""
         if isinstance(changes, Change):
             raise DataError("Changes are a list, as in changes=[Mask(0)]; got a single change.")
-        if any(not isinstance(item, Force) for item in changes) and links.is_fixed(self.model):
+        if any(not isinstance(item, Force) for item in changes) and is_fixed(self.model):
             raise RunError(
                 f"{self.name} has no attention to words to change (model {self.experiment.name}); force words of "
                 f"the translation, or use another model, such as bahdanau, luong or transformer."
@@ -461,7 +461,7 @@ class Translator(Trained):
 
     def _weigher(self, source: Tensor, lengths: Tensor) -> Weigh:
         self.needs_one_model("use the coverage penalty")
-        return links.weigher(self.model, source, lengths)
+        return weigher(self.model, source, lengths)
 
     def needs_one_model(self, what: str) -> None:
         """Refuse an ensemble."""
@@ -470,7 +470,7 @@ class Translator(Trained):
 
     def weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
         """The weights [T, S] of each pair of ids by which words are linked."""
-        return links.weigh_ids(self.model, self.heads, sources, targets, self.device)
+        return weigh_ids(self.model, self.heads, sources, targets, self.device)
 
 
 def check_references(source: Sequence[str], target: Sequence[str]) -> None:

@@ -68,7 +68,7 @@ def load(
 
     An included model is called by its name, such as en-fr, not by its folder.
     """
-    from regard.training.known import find_run, shipped_name
+    from regard.runs.included import find_run, shipped_name
 
     loaded = regard.load(run, device, task, engine)
     runs = [run] if isinstance(run, str | Path) else run
@@ -81,8 +81,8 @@ def load(
 
 def note_unfinished(run: str | Path) -> None:
     """Print a note on standard error if a run has not finished training."""
-    from regard.training.known import find_run
-    from regard.training.runs import unfinished_at
+    from regard.runs.folder import unfinished_at
+    from regard.runs.included import find_run
 
     step = unfinished_at(find_run(run))
     if step is not None:

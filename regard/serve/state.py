@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from regard.runs.included import FOLDERS
 from regard.serve import languages
 from regard.serve.access import Access, AccessToken
 from regard.serve.fields import SMALL, Fields, aside
@@ -25,7 +26,6 @@ from regard.serve.model_process import GZIP
 from regard.serve.queue import MethodCall, Options, Ticket, Written
 from regard.serve.stored import Glossaries, StoredFiles
 from regard.serve.worker import DiedError, Worker
-from regard.training.known import FOLDERS
 from regard.work import usable_cores
 
 log = logging.getLogger("regard.serve")
