@@ -27,7 +27,7 @@ from markdown_it import MarkdownIt
 import regard
 from regard.api.training import plan
 from regard.cli import app
-from regard.training.known import FOLDERS
+from regard.runs.included import FOLDERS
 
 TREE = Path(__file__).resolve().parent.parent
 REFERENCE = [*sorted(TREE.glob("docs/api*.md")), TREE / "docs" / "parts.md"]

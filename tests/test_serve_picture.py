@@ -30,11 +30,11 @@ from regard.look.html import page_tree
 from regard.look.trace import Trace
 from regard.look.trace_data import Picture
 from regard.look.trace_file import write
+from regard.runs.experiment import resolve
 from regard.serve.access import Access, AccessToken
 from regard.serve.captions import CaptionModel
 from regard.serve.limits import Limits, StoppedError
 from regard.serve.model_process import load_model
-from regard.training.experiment import resolve
 from regard.training.start import train
 
 SCENE = encode_png(shapes.draw_scene(shapes.scene(7)))

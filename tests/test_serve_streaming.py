@@ -19,6 +19,7 @@ from regard.look.change import importance
 from regard.look.trace_file import array
 from regard.models.bahdanau import Bahdanau, BahdanauConfig
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.runs.included import find_run
 from regard.serve.access import Access
 from regard.serve.app import build
 from regard.serve.examples import fit
@@ -28,7 +29,6 @@ from regard.serve.models import TranslationModel
 from regard.serve.process import serve
 from regard.serve.queue import TraceRequest
 from regard.serve.state import ServerState, _confidences
-from regard.training.known import find_run
 
 
 @pytest.fixture(scope="module")

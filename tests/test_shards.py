@@ -281,7 +281,7 @@ def test_a_folder_of_other_inputs_or_another_task_is_refused(corpus, tmp_path):
     (tmp_path / "mine" / "notes").touch()
     with pytest.raises(RunError, match="holds other files"):
         make_plan(paths, tmp_path / "mine", 4, "", TASK)
-    from regard.training.locks import locked  # imports torch, which the workers above do without
+    from regard.sealed import locked  # imports torch, which the workers above do without
 
     other = pytest.raises(RunError, match="Another process is working in")
     with locked(out, "is working"), other, locked(out, "is working"):

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.api.inspecting import report_heads
-from regard.api.links import is_fixed
-from regard.api.passages import NOTES
-from regard.api.tracing import Trained, describe_forced
-from regard.api.translation import Translation
+from regard.api.drafts import Translation
+from regard.api.flags import NOTES
+from regard.api.heads import is_fixed
+from regard.api.measuring import report_heads
+from regard.api.tracing import describe_forced
+from regard.api.trained import Trained
 from regard.api.translator import Translator
 from regard.corpora import Example
 from regard.data.expects import expectations

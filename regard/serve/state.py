@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from regard.processes import DiedError
+from regard.runs.included import FOLDERS
 from regard.serve import languages
 from regard.serve.access import Access, AccessToken
 from regard.serve.fields import SMALL, Fields, aside
@@ -26,7 +27,6 @@ from regard.serve.model_process import GZIP
 from regard.serve.queue import MethodCall, Options, Ticket, Written
 from regard.serve.stored import Glossaries, StoredFiles
 from regard.serve.worker import Worker
-from regard.training.known import FOLDERS
 from regard.work import usable_cores
 
 log = logging.getLogger("regard.serve")
