@@ -19,9 +19,9 @@ import torch
 
 from regard.api import aligning
 from regard.api.aligning import ARGMAX, Linking, link, weigh_pairs
+from regard.api.drafts import Translation
 from regard.api.heads import CHOICE, FILE, Heads
 from regard.api.loading import Run, load
-from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import need_ray, run_ray
 from regard.cluster.shards import FORMATS, Count, Plan, Start, Work, finished, fold, forget, join, make_plan

@@ -133,7 +133,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
 
 def _note_language(sources: list[str], own: str) -> list[str]:
     """A note if the first sentences are clearly in another language than the model's source language."""
-    from regard.api.passages import other_language
+    from regard.text.languages import other_language
 
     found = other_language("\n".join(sources[:CHUNK]), own)
     note = f"the source sentences look like {found}, but the model reads {own}."
