@@ -19,7 +19,8 @@ from regard.api.training import gather
 from regard.core.nested import leaves
 from regard.data.batching import shift_right
 from regard.data.prepare import Data, prepare
-from regard.data.text_corpus import TextDataConfig, TextEncoding, TextStreams
+from regard.data.settings import TextDataConfig
+from regard.data.text_corpus import TextEncoding, TextStreams
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.evaluate.language import text_loss
@@ -29,14 +30,14 @@ from regard.models.contract import TextModel
 from regard.models.lstm_lm import LSTMLanguageModel
 from regard.models.lstmn import LSTMNLanguageModel
 from regard.models.transformer_lm import TransformerLanguageModel
+from regard.runs.experiment import resolve
+from regard.runs.folder import newest_checkpoint, read_cursor
+from regard.runs.settings import TrainConfig
 from regard.symbols import END, PAD, START
 from regard.training.events import Resumed, Stepped
-from regard.training.experiment import resolve
 from regard.training.language import Language
 from regard.training.loop import Loop
 from regard.training.objectives import likelihood
-from regard.training.runs import newest_checkpoint, read_cursor
-from regard.training.settings import TrainConfig
 from regard.training.start import train as begin
 
 CPU = torch.device("cpu")
