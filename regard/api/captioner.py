@@ -22,8 +22,8 @@ from regard.evaluate.scores import CaptionScore, score_captions
 from regard.look.change import Change, change
 from regard.look.tokens import Side
 from regard.look.trace import Picture, Trace
+from regard.runs.experiment import Experiment
 from regard.symbols import END
-from regard.training.experiment import Experiment
 from regard.work import Progress, reporting
 
 Image = str | Path | bytes | Pixels  # a file, its bytes, or pixels [side, side, 3]

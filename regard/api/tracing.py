@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.api.passages import NOTES, unseen
+from regard.api.flags import NOTES, unseen
 from regard.core.normalise import Causal
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep

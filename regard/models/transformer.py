@@ -34,7 +34,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import setting
+from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.blocks import Blocks, word_numbers
 from regard.core.masks import padding_mask
@@ -55,36 +55,37 @@ from regard.layers.transformer import (
     TransformerLayer,
     last_norm,
 )
-from regard.layers.transformer_parts import DISTANCE_SCORES, FEED_FORWARDS, PLACES, SSRU, RelativeSelfAttention
+from regard.layers.transformer_parts import FEED_FORWARDS, PLACES, SSRU, RelativeSelfAttention, self_score
 from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(Settings):
     """The base model."""
 
-    source_vocabulary: int = setting(37_000, "size of the source vocabulary")
-    target_vocabulary: int = setting(37_000, "size of the target vocabulary")
-    width: int = setting(512, "size of the residual stream (d_model)")
-    layers: int = setting(6, "number of layers in the encoder and in the decoder")
-    decoder_layers: int = setting(0, "number of layers in the decoder; 0 = as in the encoder")
-    heads: int = setting(8, "number of attention heads; each has width / heads dimensions")
+    source_vocabulary: int = setting(37_000, "size of the source vocabulary", "[1, inf)")
+    target_vocabulary: int = setting(37_000, "size of the target vocabulary", "[1, inf)")
+    width: int = setting(512, "size of the residual stream (d_model)", "[1, inf)")
+    layers: int = setting(6, "number of layers in the encoder and in the decoder", "[1, 10000]")
+    decoder_layers: int = setting(0, "number of layers in the decoder; 0 = as in the encoder", "[0, 10000]")
+    heads: int = setting(8, "number of attention heads; each has width / heads dimensions", "[1, inf)")
     score: str = setting("scaled-dot", "score function of a head", COMPARISONS)
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
-    inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
-    dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings")
+    inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)", "[1, inf)")
+    dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings", "[0, 1)")
     norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", tuple(JOINS))
     gain: float = setting(
         1.0,
         "scale of the initial values, attention outputs and feed-forward nets; a post-norm stack starts sooner at 0.5",
+        "(0, inf)",
     )
     positions: str = setting(
         "sinusoid",
         "position encoding; rotary: Su et al. 2021, relative: Shaw et al. 2018, alibi: Press et al. 2022",
         tuple(PLACES),
     )
-    longest: int = setting(1024, "number of learned positions")
-    clip: int = setting(16, "maximum distance of relative positions (k)")
+    longest: int = setting(1024, "number of learned positions", "[1, inf)")
+    clip: int = setting(16, "maximum distance of relative positions (k)", "[1, inf)")
     tied: str = setting(
         "all",
         "which embedding matrices are shared: source, target and output; target and output; or none",
@@ -101,6 +102,7 @@ class TransformerConfig:
         0,
         "number of key and value heads in the decoder, each shared by several heads (Ainslie et al. 2023); "
         "0 = one per head",
+        "[0, inf)",
     )
     layer_norm: str = setting(
         "layer", "layer norm, or RMSNorm, which leaves out the mean (Zhang and Sennrich 2019)", tuple(NORMS)
@@ -118,7 +120,11 @@ class Transformer(EncoderDecoder):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        check(config)
+        if config.tied == "all" and config.source_vocabulary != config.target_vocabulary:
+            raise ConfigError(
+                f"tied = 'all' needs one vocabulary for both languages; got {config.source_vocabulary} and "
+                f"{config.target_vocabulary} words. Set data.joint = true, or model.tied = 'target'."
+            )
         self.config = config
         depth = config.decoder_layers or config.layers
         cross = tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth))
@@ -142,9 +148,7 @@ class Transformer(EncoderDecoder):
     def _layer(self, decodes: bool) -> TransformerLayer:
         config, normalise = self.config, NORMALISERS[self.config.normaliser]
         compare = partial(COMPARISONS[config.score], config.width // config.heads)
-        by_distance = DISTANCE_SCORES.get(config.positions)
-        score = by_distance(config) if by_distance else compare()
-        self_attend = Attention(score, Causal(normalise) if decodes else normalise)
+        self_attend = Attention(self_score(config), Causal(normalise) if decodes else normalise)
         sizes = Heads(config.width, config.heads, config.key_heads if decodes else 0, config.gain, config.bias)
         to_self = RelativeSelfAttention if config.positions == "relative" else SelfAttention
         return TransformerLayer(
@@ -245,25 +249,6 @@ class Transformer(EncoderDecoder):
         numbers, seen = word_numbers(queries, words.shape[1]), self.remember(memory)  # [M]
         inside, across = Blocks(queries, queries), Blocks(queries, slots)
         return self.run_decoder(words, numbers, seen, blocks=inside, source_blocks=across)[0]
-
-
-def check(config: TransformerConfig) -> None:
-    """Refuse settings that do not go together."""
-    if config.tied == "all" and config.source_vocabulary != config.target_vocabulary:
-        raise ConfigError(
-            f"tied = 'all' needs one vocabulary for both languages; got {config.source_vocabulary} and "
-            f"{config.target_vocabulary} words. Set data.joint = true, or model.tied = 'target'."
-        )
-    if config.score != "scaled-dot" and config.positions in DISTANCE_SCORES:
-        raise ConfigError(
-            f"model.positions = {config.positions!r} adds to scaled-dot scores; got model.score = "
-            f"{config.score!r}. Use other positions, or leave the score out."
-        )
-    if config.positions == "rotary" and config.score == "additive":
-        raise ConfigError(
-            "model.positions = 'rotary' turns queries and keys that meet in a dot product; got model.score = "
-            "'additive'. Use other positions or another score."
-        )
 
 
 def heads_mask(mask: Tensor | None) -> Tensor | None:
