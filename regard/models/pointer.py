@@ -217,10 +217,7 @@ PRESETS = {
     # With small weights tanh is almost linear, and an additive score hardly compares its query with the keys.
     "tiny": PointerConfig(embedding=48, width=64, attention=64, spread=0.6),
 }
-VARIANTS = {
-    "shortlist": replace(PRESETS["tiny"], shortlist=8),
-    "no-coverage": replace(PRESETS["tiny"], coverage=False),
-}
+VARIANTS = {"shortlist": replace(PRESETS["tiny"], shortlist=8)}
 
 # The paper trains with Adagrad (rate 0.15), which is not among the optimisers here, in batches of 16, clipped at 2.
 RECIPES: dict[str, dict[str, object]] = {
