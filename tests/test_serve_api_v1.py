@@ -196,6 +196,9 @@ def test_what_if_changes_what_is_looked_at_and_says_so(server: Server) -> None:
     forced = read(ask(server, "what-if", target=same, changes=[{"kind": "set-row", "t": 1, "position": 2}]))
     (seen,) = forced.attention.values()
     np.testing.assert_array_equal(seen.weights[0, 1], [0, 0, 1, 0])
+    by_hand = {"kind": "set-row", "t": 1, "weights": [0.25, 0.75]}
+    (seen,) = read(ask(server, "what-if", target=same, changes=[by_hand])).attention.values()
+    assert seen.weights[0, 1, :3].tolist() == [0.25, 0.75, 0]
     flat = read(ask(server, "what-if", target=same, changes=[{"kind": "temperature", "value": 1000}]))
     (seen,) = flat.attention.values()
     np.testing.assert_allclose(seen.weights, 0.25, atol=0.02)

@@ -1226,3 +1226,48 @@ def test_everything_from_the_first_word_to_a_changed_step_by_keyboard(server: Se
         page.locator(".rows .masked").wait_for()
         assert "is hidden" in page.locator("regard-changes").inner_text()
         assert page.evaluate("document.getAnimations().length") == 0, "nothing moves for those who want none"
+
+
+WEIGHTS = "[...document.querySelectorAll('.rows li > :nth-child(3) .number')].map((one) => Number(one.innerText))"
+
+
+def test_a_weight_is_dragged_or_set_by_keys_and_the_others_give_way(page: Any) -> None:
+    page.goto(page.url + "&view=steps&t=1&sub=5")
+    at(page, 1, 5)
+    before = page.evaluate(WEIGHTS)
+    bar = page.locator(".rows li .track.weight").first.bounding_box()
+    page.mouse.move(bar["x"] + 1, bar["y"] + 4)
+    page.mouse.down()
+    page.mouse.move(bar["x"] + 0.6 * bar["width"], bar["y"] + 4)
+    dragged = page.evaluate(WEIGHTS)
+    assert dragged[0] == pytest.approx(0.6, abs=0.03)
+    assert sum(dragged) == pytest.approx(1, abs=0.01)
+    page.mouse.up()
+    page.locator("regard-changes", has_text="the weights of word 2 are set by hand").wait_for()
+    until(page, f"{WEIGHTS}[0] > 0.55 && document.querySelector('.sum .check.changed')")
+    page.locator(".rows li").first.click()
+    text = page.locator(".sum-line", has_text="weight ").inner_text()
+    assert "by the what-if; the scores alone would give" in text, "a weight that was set comes from no quotient"
+    page.get_by_role("button", name="undo").click()
+    until(page, f"Math.abs({WEIGHTS}[0] - {before[0]}) < 0.002")
+    page.locator(".rows li").nth(2).focus()
+    page.keyboard.press("-")
+    page.keyboard.press("-")
+    page.locator("regard-changes", has_text="are set by hand").wait_for()
+
+
+def test_the_tour_leads_through_the_page_by_keys(page: Any) -> None:
+    page.get_by_role("button", name="Tour").click()
+    titles = []
+    for _ in range(8):
+        until(page, "document.querySelector('.toured') && document.activeElement.closest('regard-tour')")
+        titles.append(page.locator("regard-tour h2").inner_text().split("\u00a0")[0].split(" 1")[0])
+        last = page.locator("regard-tour .strong").inner_text() == "Done"
+        page.keyboard.press("Enter")
+        if last:
+            break
+    assert [title.rsplit(" of", 1)[0].rstrip(" 0123456789") for title in titles] == [
+        "The bottleneck", "The query", "The scores", "The weights", "The context", "The next word", "What if?",
+    ]  # fmt: skip
+    assert page.locator("regard-tour").is_hidden()
+    assert page.locator(".toured").count() == 0

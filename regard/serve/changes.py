@@ -9,7 +9,7 @@ from regard.serve.limits import RefusedError
 KINDS = {  # with the fields of each
     "mask": ("position",),
     "temperature": ("value",),
-    "set-row": ("t", "position", "head"),
+    "set-row": ("t", "position", "weights", "head"),
     "shift-row": ("t", "by", "head"),
     "silence": ("name", "head"),
 }
@@ -44,7 +44,13 @@ def _parse_change(change: dict[str, Any]) -> Change:
         case "mask":
             return Mask(integer("position"))
         case "set-row":
-            return SetRow(integer("t"), integer("position"), head=head)
+            weights = change.get("weights")
+            if weights is None:
+                return SetRow(integer("t"), integer("position"), head=head)
+            numbers = isinstance(weights, list) and all(type(one) in (int, float) and 0 <= one <= 1 for one in weights)
+            if not numbers or "position" in change:
+                raise RefusedError(422, "A set-row change needs position, or weights: numbers from 0 to 1.")
+            return SetRow(integer("t"), weights, head=head)
         case "shift-row":
             return ShiftRow(integer("t"), integer("by", -10_000), head=head)
         case "silence":

@@ -16,17 +16,17 @@ COMMON = 2.0  # nats by which a common word of a language is shorter
 # For models of real text: crossing links, negation, a question, and 40 words.
 SENTENCES = {
     "en": [
-        "She did not sign the agreement on the European Economic Area.",
+        "The white house does not have a red door.",
         "Where is the station?",
-        "The black cat does not like the white dog.",
+        "She did not sign the agreement on the European Economic Area.",
         "Although the committee had discussed the proposal for several hours, the members who were present could not "
         "agree on the amount of money that should be given to the regions which had suffered most from the floods of "
         "last spring.",
     ],
     "fr": [
-        "Elle n'a pas signé l'accord sur l'Espace économique européen.",
+        "La maison blanche n'a pas de porte rouge.",
         "Où est la gare ?",
-        "Le chat noir n'aime pas le chien blanc.",
+        "Elle n'a pas signé l'accord sur l'Espace économique européen.",
     ],
 }
 # Sentences of 10 to 40 words, to compare models with and without attention.

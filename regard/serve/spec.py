@@ -363,6 +363,7 @@ _SCHEMAS: Schema = {
     "Change": {
         "kind!": "mask|temperature|set-row|shift-row|silence",
         "position": "whole: token of the source, from 0: masked, or with set-row the only one that row t attends to",
+        "weights": "[number]: for set-row, instead of position: the weights of row t, one for each source token",
         "t": "whole: for set-row and shift-row: token of the target, from 0",
         "by": {"type": "integer", "description": "for shift-row: how far the weights of row t move to the right"},
         "value": "number: for temperature: divides the scores; below 1 is sharper",

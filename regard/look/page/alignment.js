@@ -32,6 +32,20 @@ const LEADS = {
   table: "Each row is a word being written, each number the weight of a source word. The weights of a row add up to 1.",
 };
 
+const SELF = {
+  encoder:
+    "Self-attention: while it reads, each word of the source (SIDE) takes in some of the other words of the same sentence.",
+  decoder:
+    "Self-attention: before it writes a word (SIDE), the model weighs the words that it has written so far.",
+};
+const SIDES = { ribbons: "below", matrix: "a row", table: "a row" };
+
+/** What is drawn, in one sentence for each kind of attention. */
+function lead(kind, form) {
+  if (SELF[kind]) return SELF[kind].replace("SIDE", SIDES[form] ?? SIDES.ribbons);
+  return LEADS[form] ?? LEADS.ribbons;
+}
+
 const FIXED =
   "This model has no attention: it reads the whole sentence into one vector, and writes from that. " +
   "Compare it with a model that has attention.";
@@ -70,7 +84,7 @@ class Alignment extends View {
     renew(this.place, element);
     const drawing = () => this.place.querySelector("svg") ?? drawMatrix(shown, trace).element.firstChild;
     this.showLead(
-      trace.looks ? (LEADS[form] ?? LEADS.ribbons) : FIXED,
+      trace.looks ? lead(shown.seen.kind, form) : FIXED,
       exporter("alignment", drawing, () => ({ shown, trace })),
     );
     renew(this.controls, this.buttons(trace, shown));

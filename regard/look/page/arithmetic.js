@@ -48,11 +48,12 @@ const WRITTEN = {
 };
 
 /** The part of the arithmetic that is known at a sub-step. @param {number} s @param {number} sub */
-export function arithmetic(step, { tokens, seen }, s, sub) {
+export function arithmetic(step, about, s, sub) {
+  const { tokens, seen } = about;
   const name = word(tokens[s]?.text ?? "");
   if (sub < 2) return [line("The numbers of ", name, " come with the scores.")];
   const { scores, weights, values, formula } = step;
-  const lines = [];
+  const lines = about.whole?.size && (about.inner.has(s) || about.whole.has(s)) ? [line("of the piece ", name, ":")] : [];
   if (scores) {
     const value = scores.data[s],
       again = Number.isFinite(value) ? score(formula, scores.data.length)?.[s] : undefined;

@@ -25,7 +25,9 @@ import { kindBox } from "./wording.js";
 const HEADS =
   "A model may have several heads, each with its own query. Some follow the words, some the order, some give most " +
   "weight to the end of the sentence.";
-const MODELS = "The same sentence through several models: the translation of each, and its attention.";
+const MODELS =
+  "The same sentence through several models: the translation of each, and its attention. Marked words differ from those " +
+  "of the first model; in a sentence that was translated back again, from those of your own.";
 const LENGTH =
   "With attention the model looks back at every source word while it writes. Without, all it knows is one vector of " +
   "fixed size: enough for a short sentence, not for a long one.";
@@ -178,6 +180,7 @@ class Compare extends View {
       h("span", { class: "note" }, "With"),
       others.map((one) => toggle(one.id, chosen.includes(one), flip(one))),
     );
+    if (!this.place.querySelector(".beside")) put(this.place, h("p", { class: "empty" }, "The models translate…"));
     try {
       const traces = await Promise.all(
         chosen.map((one) => host.elsewhere(one.id, pairOf(one) === back(here) ? trace.target.text : undefined)),
@@ -186,25 +189,34 @@ class Compare extends View {
         this.sides(
           [trace, ...traces],
           [here.id, ...chosen.map((one) => (pairOf(one) === back(here) ? `${one.id}, back again` : one.id))],
+          [false, ...chosen.map((one) => pairOf(one) === back(here))],
         );
     } catch (error) {
       if (error.name !== "AbortError") put(this.place, h("p", { class: "error" }, error.message));
     }
   }
 
-  sides(traces, names) {
+  sides(traces, names, backs) {
     const options = { words: state.get("words"), special: state.get("special") };
     const tables = traces.map((trace, at) => (at ? tableOf(trace, options) : chosenTable(trace)));
-    const same = traces.findIndex((trace, at) => at && trace.source.text === traces[0].source.text);
-    const gap = same > 0 && difference(tables[0], tables[same]);
-    const { element, marks } = beside(traces, tables, names);
+    const { element, marks } = beside(traces, tables, names, backs);
+    const both = this.comparable(traces, tables);
+    const [one, two] = both.includes(this.pair?.[1]) && both.includes(this.pair[0]) ? this.pair : both;
+    const gap = two === undefined ? null : difference(tables[one], tables[two]);
     this.marks = marks;
     const data = () => ({ trace: traces[0], shown: tables[0], csv: gap ? csv(gap) : undefined });
     const drawing = () => this.place.querySelector("svg.matrix") ?? this.place.querySelector("svg");
     this.showLead(MODELS, exporter("compare", drawing, data));
     const colours =
-      `Orange: larger weight in ${names[0]}; purple: larger weight in ${names[same]}. ` +
+      `Orange: larger weight in ${names[one]}; purple: larger weight in ${names[two]}. ` +
       "Words that both wrote are compared; a word of one alone shows its own weights.";
+    const choose = (place) => (value) => {
+      this.pair = [one, two];
+      this.pair[place] = Number(value);
+      if (this.pair[0] === this.pair[1]) this.pair[1 - place] = place ? one : two; // they change places
+      this.sides(traces, names, backs);
+    };
+    const named = both.map((at) => ({ value: String(at), text: names[at] }));
     put(
       this.place,
       asTable ? sideTable(traces, names) : element,
@@ -214,11 +226,27 @@ class Compare extends View {
           "section",
           { class: "card" },
           h("h2", {}, "Difference"),
+          both.length > 2 &&
+            h(
+              "div",
+              { class: "row" },
+              select("Orange", named, String(one), choose(0)),
+              select("Purple", named, String(two), choose(1)),
+            ),
           differenceMap(gap),
           h("p", { class: "caption" }, colours),
         ),
     );
     for (const mark of marks) mark();
+  }
+
+  /** The models whose weights can be compared: those that read the same words and attend to them. */
+  comparable(traces, tables) {
+    const { text } = traces[0].source,
+      words = tables[0]?.columns.length;
+    return [...traces.keys()].filter(
+      (at) => traces[at].source.text === text && tables[at]?.seen.kind === "cross" && tables[at].columns.length === words,
+    );
   }
 
   // --- with and without attention

@@ -56,7 +56,7 @@ function layout(table, options) {
   const across = (options.room ?? Math.min(980, room())) - left - over - 10;
   const size =
     options.size ?? Math.max(LEAST, Math.min(46, across / Math.max(1, columns), 560 / Math.max(1, Math.min(rows, 12))));
-  const slanted = longest > size * 1.4;
+  const slanted = longest > size - 4; // beside each other they would run together
   const top = slanted ? longest * SLANT + 22 : 30;
   const height = top + rows * size + (options.bare ? 8 : 52);
   const x = (column) => left + (table.rightToLeft ? columns - 1 - column : column) * size;

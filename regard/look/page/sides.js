@@ -1,12 +1,14 @@
 // Several models on one sentence: their words, their matrices, and where they differ.
 
 import { h, isolate, svg, visible, word } from "./dom.js";
-import { room } from "./grid.js";
+import { room, wide } from "./grid.js";
 import { drawMatrix } from "./matrix.js";
 import { show } from "./maths.js";
 import { signedHues } from "./palette.js";
 import { largest, strip } from "./strips.js";
 import { plainTable } from "./tables.js";
+
+const MOST_BESIDE = 24; // words of a sentence whose matrices stand beside each other
 
 const total = (trace) => trace.target.tokens.reduce((sum, token) => sum + (token.logprob ?? 0), 0);
 
@@ -18,23 +20,31 @@ const waited = (trace) => (trace.waited === undefined ? "" : `, ${Math.round(tra
  * @param {object[]} traces the first is what the others are compared with @param {object[]} tables @param {string[]} names
  * @returns {{element: Element, marks: (() => void)[]}}
  */
-export function beside(traces, tables, names) {
+export function beside(traces, tables, names, backs) {
+  // Long sentences take the whole width, one below another, so that nothing is cut off.
+  const long = tables.some((table) => table && table.columns.length > MOST_BESIDE);
+  const space = long ? room() - 60 : Math.min(420, room() - 50);
   const drawn = tables.map((table, at) =>
     table?.seen.kind === "cross"
-      ? drawMatrix(table, traces[at], { bare: true, room: Math.min(420, room() - 50), label: `Attention of ${names[at]}` })
+      ? drawMatrix(table, traces[at], { bare: true, room: space, label: `Attention of ${names[at]}` })
       : null,
   );
+  /** What a translation is compared with: the first one; that with another; a translation back with the sentence. */
+  const other = (at) => {
+    if (backs[at]) return traces[0].source.text;
+    return (at ? traces[0] : (traces.find((_, one) => one && !backs[one]) ?? traces[0])).target.text;
+  };
   const card = (trace, at) =>
     h(
       "section",
       { class: "card", "aria-label": names[at] },
       h("h2", {}, names[at]),
-      h("p", { class: "sentence", dir: "auto" }, differing(trace.target.text, traces[at ? 0 : Math.min(1, traces.length - 1)].target.text)),
+      h("p", { class: "sentence", dir: "auto" }, differing(trace.target.text, other(at))),
       drawn[at]?.element ?? fixed(trace),
       h("p", { class: "small" }, `${trace.target.tokens.length} tokens, ${chance(trace)}${waited(trace)}`),
     );
   return {
-    element: h("div", { class: "beside" }, traces.map(card)),
+    element: h("div", { class: `beside${long ? " stacked" : ""}` }, traces.map(card)),
     marks: drawn.flatMap((one) => (one ? [one.mark] : [])),
   };
 }
@@ -121,10 +131,10 @@ export function difference(one, two) {
 /** The difference as a map: no colour where both are equal. */
 export function differenceMap(gap) {
   const size = Math.max(14, Math.min(34, 560 / gap.columns.length)),
-    left = 190,
-    top = 80,
+    left = 20 + Math.max(...gap.rows.map((label) => wide(visible(label.text)))),
+    top = 24 + 0.72 * Math.max(...gap.columns.map((label) => wide(visible(label.text)))),
     hue = signedHues();
-  const width = left + gap.columns.length * size + 60,
+  const width = left + gap.columns.length * size + top,
     height = top + gap.rows.length * size + 6;
   return h(
     "div",

@@ -18,7 +18,7 @@ import { appear, become, pour } from "./motion.js";
 import { state } from "./state.js";
 import { grown, lens } from "./path.js";
 import { largest, strip } from "./strips.js";
-import { canSwap, hide, isHidden, lookOnly, setTemperature, sourceWord, swap, temperature, UNIFORM } from "./whatif.js";
+import { canSwap, hide, isHidden, lookOnly, setTemperature, setWeights, sourceWord, swap, temperature, UNIFORM } from "./whatif.js";
 
 /** The sub-steps: what becomes visible at each; and those of a word of the source, which is not written. */
 export const SUBS = ["read", "query", "scores", "weights", "context", "next word", "written"];
@@ -146,7 +146,8 @@ export class Stage {
   take(step, about) {
     Object.assign(this, { step, about, opened: null, filled: 0 });
     this.weights = Array.from(step.weights.data);
-    this.scale = scaleOf(step.scores?.data, this.before?.scores?.data);
+    const shown = (scores) => scores && Array.from(scores, (_, s) => this.score(scores, s));
+    this.scale = scaleOf(shown(step.scores?.data), shown(this.before?.scores?.data));
     this.tried = false;
     this.element.classList.remove("trying");
   }
@@ -201,8 +202,9 @@ export class Stage {
       { long } = this.scale,
       from = getComputedStyle(this.element).getPropertyValue("--score");
     this.element.querySelectorAll(".track.weight .fill").forEach((bar, s) => {
-      const share = Number.isFinite(scores[s]) ? Math.abs(scores[s]) / long : 0;
-      become(bar, { score: share, power: Math.exp(scores[s] - top), weight: this.weights[s], from });
+      const score = this.score(scores, s),
+        share = Number.isFinite(score) ? Math.abs(score) / long : 0;
+      become(bar, { score: share, power: Math.exp(score - top), weight: this.weight(this.weights, s), from });
     });
   }
 
@@ -297,10 +299,29 @@ export class Stage {
     );
   }
 
+  /** The tokens whose numbers row s shows: one, or all pieces of a word. */
+  pieces(s) {
+    return this.about.whole.get(s)?.tokens ?? [s];
+  }
+
+  /** The score of row s. That of a word of several pieces is the log of the sum of their exp: softmax gives their sum. */
+  score(scores, s) {
+    const some = this.pieces(s).map((at) => scores[at]),
+      top = Math.max(...some);
+    return Number.isFinite(top) ? top + Math.log(some.reduce((sum, one) => sum + Math.exp(one - top), 0)) : top;
+  }
+
+  /** The weight of row s: the sum over the pieces of a word. */
+  weight(weights, s) {
+    return this.pieces(s).reduce((sum, at) => sum + weights[at], 0);
+  }
+
   row(token, s) {
+    const label = this.about.whole.get(s);
     return h(
       "li",
       {
+        class: this.about.whole.size && this.about.inner.has(s) ? "folded" : null,
         role: "option",
         "aria-selected": "false",
         tabindex: -1,
@@ -310,11 +331,60 @@ export class Stage {
         onclick: () => state.set({ s }),
         onfocus: () => state.set({ s }),
       },
-      word(token.text, { class: token.special ? "special" : this.about.inner.has(s) ? "inner" : "" }),
+      word(label?.text ?? token.text, { class: token.special ? "special" : this.about.inner.has(s) ? "inner" : "" }),
       h("span", { class: "from-2 cell" }, track("score"), h("span", { class: "number" })),
-      h("span", { class: "from-3 cell" }, track("weight"), h("span", { class: "number" })),
+      h("span", { class: "from-3 cell" }, this.handle(track("weight"), s), h("span", { class: "number" })),
       h("span", { class: "states from-read" }, this.step.values && this.strips(s)),
     );
+  }
+
+  /** Whether the weights of this step can be set by hand. */
+  get movable() {
+    return host.live && this.about.seen.kind === "cross" && this.sub >= 3;
+  }
+
+  /** A weight that can be dragged: the others give way, so that the sum stays 1, and the next word follows. */
+  handle(bar, s) {
+    if (!host.live || this.about.seen.kind !== "cross") return bar;
+    const at = (event) => {
+      const { left, width } = bar.getBoundingClientRect();
+      this.setWeight(s, (event.clientX - left) / width);
+    };
+    bar.classList.add("movable");
+    bar.title = "Drag to set this weight";
+    bar.addEventListener("pointerdown", (event) => {
+      if (!this.movable) return;
+      event.preventDefault();
+      bar.setPointerCapture(event.pointerId);
+      at(event);
+      bar.onpointermove = at;
+    });
+    const end = () => {
+      if (!bar.onpointermove) return;
+      bar.onpointermove = null;
+      setWeights(this.step.t, this.weights);
+    };
+    bar.addEventListener("pointerup", end);
+    bar.addEventListener("pointercancel", end);
+    return bar;
+  }
+
+  /** Set one weight here; the rest of the row keeps its proportions. The model's own weights stay as outlines. */
+  setWeight(s, wanted) {
+    const value = Math.max(0, Math.min(1, wanted)),
+      set = new Set(this.pieces(s)),
+      now = this.weight(this.weights, s),
+      others = this.weights.length - set.size;
+    const share = (weight, all, size) => (all > 1e-6 ? weight / all : 1 / size); // of a group: as before, or equal
+    this.weights = Array.from(this.weights, (weight, at) =>
+      set.has(at)
+        ? share(weight, now, set.size) * (others ? value : 1)
+        : share(weight, 1 - now, others) * (1 - value),
+    );
+    this.tried = true;
+    this.fillWeights(this.before ?? this.step);
+    this.fillContext();
+    this.element.classList.add("trying");
   }
 
   /** The score of every word; that before a what-if as an outline. */
@@ -324,10 +394,12 @@ export class Stage {
       old = this.before?.scores?.data;
     this.rows.forEach((row, s) => {
       const [bar, number] = row.children[1].children,
-        seen = scores && Number.isFinite(scores[s]);
+        value = scores ? this.score(scores, s) : NaN,
+        was = old ? this.score(old, s) : NaN,
+        seen = Number.isFinite(value);
       row.classList.toggle("masked", Boolean(scores) && !seen);
-      draw(bar, seen ? scores[s] / long : 0, old && Number.isFinite(old[s]) ? old[s] / long : undefined, zero);
-      number.textContent = !scores ? "–" : seen ? show(scores[s]) : "hidden";
+      draw(bar, seen ? value / long : 0, Number.isFinite(was) ? was / long : undefined, zero);
+      number.textContent = !scores ? "–" : seen ? show(value) : "hidden";
     });
     put(this.sums[0], this.scoreCheck());
   }
@@ -337,8 +409,8 @@ export class Stage {
     const { weights } = this;
     this.rows.forEach((row, s) => {
       const [bar, number] = row.children[2].children;
-      draw(bar, weights[s], before?.weights.data[s]);
-      number.textContent = show(weights[s], 3);
+      draw(bar, this.weight(weights, s), before ? this.weight(before.weights.data, s) : undefined);
+      number.textContent = show(this.weight(weights, s), 3);
     });
     const sum = weights.reduce((all, weight) => all + weight, 0);
     put(this.sums[1], h("span", { class: "small" }, `sum = ${show(sum, 3)}`), !this.tried && this.weightCheck());
@@ -349,7 +421,10 @@ export class Stage {
     const { weights } = this,
       most = Math.max(1e-9, ...weights);
     this.rows.forEach((row, s) =>
-      row.lastChild.firstChild?.style.setProperty("--share", (0.08 + (0.92 * weights[s]) / most).toFixed(3)),
+      row.lastChild.firstChild?.style.setProperty(
+        "--share",
+        (0.08 + (0.92 * Math.min(most, this.weight(weights, s))) / most).toFixed(3),
+      ),
     );
     put(this.sums[2], this.contextOf());
   }
@@ -487,20 +562,31 @@ export class Stage {
   label(s) {
     const { tokens } = this.about,
       scores = this.step.scores?.data;
-    const parts = [tokens[s].text];
-    if (this.sub >= 2 && scores) parts.push(Number.isFinite(scores[s]) ? `score ${show(scores[s])}` : "hidden");
-    if (this.sub >= 3) parts.push(`weight ${show(this.weights[s], 3)}`);
+    const parts = [this.about.whole.get(s)?.text ?? tokens[s].text],
+      score = scores ? this.score(scores, s) : NaN;
+    if (this.sub >= 2 && scores) parts.push(Number.isFinite(score) ? `score ${show(score)}` : "hidden");
+    if (this.sub >= 3) parts.push(`weight ${show(this.weight(this.weights, s), 3)}`);
     return parts.join(", ");
   }
 
   key(event) {
-    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key],
+      more = { "+": 0.1, "=": 0.1, "-": -0.1, "\u2212": -0.1 }[event.key],
+      at = this.rows.indexOf(document.activeElement);
+    if (more && at >= 0 && this.movable) {
+      event.preventDefault();
+      this.setWeight(at, this.weight(this.weights, at) + more);
+      announce(this.label(at));
+      clearTimeout(this.pressed); // a key that is pressed several times is one change
+      this.pressed = setTimeout(() => setWeights(this.step.t, this.weights), 600);
+    }
     if (!by) return;
     event.preventDefault();
     event.stopPropagation();
-    const next = Math.max(0, Math.min(this.rows.length - 1, this.rows.indexOf(document.activeElement) + by));
-    this.rows[next].focus();
-    announce(this.label(next));
+    const seen = this.rows.filter((row) => !row.classList.contains("folded")),
+      next = seen[Math.max(0, Math.min(seen.length - 1, seen.indexOf(document.activeElement) + by))];
+    next.focus();
+    announce(this.label(this.rows.indexOf(next)));
   }
 
   /** Mark the word that is pointed at or chosen, and open the arithmetic of the chosen one. */
@@ -527,14 +613,16 @@ export class Stage {
         ? [
             button("×", () => state.set({ s: null }), { class: "quiet close", "aria-label": "Close" }),
             host.live && this.sub >= 2 && this.about.seen.kind === "cross" && this.changesOf(chosen),
-            arithmetic(this.step, this.about, chosen, this.sub),
+            this.pieces(chosen).map((at) => arithmetic(this.step, this.about, at, this.sub)),
           ]
         : [
             h(
               "p",
               { class: "small" },
               "Click a word, or press ↓ in the list, to open its arithmetic",
-              host.live && this.about.seen.kind === "cross" ? " and to change it." : ".",
+              host.live && this.about.seen.kind === "cross"
+                ? " and to change it. Drag a weight, or press + and − on a word, to set it."
+                : ".",
             ),
           ],
     );

@@ -63,15 +63,21 @@ function unpackStep(plain, count = Infinity) {
 const same = (one, other) => one.length === other?.length && one.every((part, at) => part === other[at]);
 
 
+/** The words of several pieces among what is looked at, whose numbers are shown together: first piece -> word. */
+const wholeWords = (seen) =>
+  new Map(
+    (seen.words?.[0].columns ?? []).filter((label) => label.tokens.length > 1).map((label) => [label.tokens[0], label]),
+  );
+
 /** The places that continue the word before them. */
-const innerPieces = (seen) => new Set((seen.words?.[0].columns ?? []).flatMap((label) => label.tokens.slice(1)));
+const innerPieces = (seen) => new Set([...wholeWords(seen).values()].flatMap((label) => label.tokens.slice(1)));
 
 class Steps extends HTMLElement {
   connectedCallback() {
     this.controls = h("div", { class: "player", role: "group", "aria-label": "Go through the steps" });
     this.sentences = h("div", { class: "sofar" });
     this.said = h("p", { class: "said" });
-    this.late = h("p", { class: "late" });
+    this.late = h("p", { class: "late", hidden: true });
     this.place = h("div", { class: "stage" });
     this.speed = 1;
     this.asTable = false;
@@ -80,7 +86,7 @@ class Steps extends HTMLElement {
     this.keys = (event) => this.key(event);
     document.addEventListener("keydown", this.keys);
     this.ends = [
-      state.on(["trace", "t", "layer", "head", "whole", "theme"], () => this.load()),
+      state.on(["trace", "t", "layer", "head", "whole", "words", "theme"], () => this.load()),
       state.on(["sub"], (changed) => changed.has("t") || this.reveal(true)),
       state.on(["s", "preview"], () => this.mark()),
     ];
@@ -187,9 +193,10 @@ class Steps extends HTMLElement {
       last: this.seen.layer === this.layers(this.seen.kind).length - 1,
       encoder: this.seen.kind === "cross" && this.layers("encoder").length > 0 && (() => this.goInside("encoder")),
       inner: innerPieces(this.seen),
+      whole: state.get("words") && this.seen.kind === "cross" ? wholeWords(this.seen) : new Map(),
     };
     const focused = this.place.contains(document.activeElement) && document.activeElement.dataset.s;
-    const key = [trace, this.seen, this.head, state.get("theme"), before !== null, this.whole, this.about.own && this.t];
+    const key = [trace, this.seen, this.head, state.get("theme"), before !== null, this.whole, this.about.own && this.t, state.get("words")];
     if (this.whole && layers) {
       const output = this.reading ? null : outputBox(this.step, before, this.about);
       this.stage = new PathStage(layers, trace, this.t, output);
@@ -277,7 +284,7 @@ class Steps extends HTMLElement {
 
   /** The controls. As long as the same sentence is gone through they stay, and only what they say changes. */
   showControls(trace) {
-    const key = [trace, this.seen, this.head, this.whole, this.asTable, Boolean(this.timer)];
+    const key = [trace, this.seen, this.head, this.whole, this.asTable, Boolean(this.timer), state.get("words")];
     if (same(key, this.controlsKey)) return;
     this.controlsKey = key;
     const control = (label, sign, act, more = "round") =>
@@ -313,6 +320,8 @@ class Steps extends HTMLElement {
       menu(
         "More",
         this.speedBox(),
+        wholeWords(this.seen).size > 0 &&
+          toggle("Word pieces", !state.get("words"), (on) => state.set({ words: !on })),
         toggle("Table", this.asTable, (on) => ((this.asTable = on), this.load())),
       ),
       exporter(

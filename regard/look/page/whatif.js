@@ -50,6 +50,13 @@ export const lookOnly = (t, s) =>
     t,
   );
 
+/** Set all weights of step t, one for each source token. */
+export const setWeights = (t, weights) =>
+  change(
+    replaced("set-row", { kind: "set-row", t, weights: weights.map((one) => Number(one.toFixed(4))) }, (each) => each.t === t),
+    t,
+  );
+
 /** Swap a source word with the next one: another sentence, named until it is undone. */
 export function swap(trace, s) {
   const seen = trace.leading[0];
@@ -98,6 +105,7 @@ function described(each, trace) {
     const label = trace && sourceWord(trace, each.positions[0]);
     return `${quoted(label?.text ?? name(each.positions[0]))} is hidden`;
   }
+  if (each.kind === "set-row" && each.weights) return `the weights of word ${each.t + 1} are set by hand`;
   if (each.kind === "set-row") return `word ${each.t + 1} looks only at ${name(each.position)}`;
   return each.kind;
 }

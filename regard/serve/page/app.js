@@ -121,6 +121,9 @@ function examples(place) {
   );
 }
 
+/** The tour, loaded when it is wanted. */
+const tour = async () => (await import("./tour.js")).startTour();
+
 function askForToken(message) {
   const input = h("input", { type: "password", autocomplete: "off", "aria-label": "Token", size: 36 });
   const form = h(
@@ -150,6 +153,7 @@ async function start() {
   }
   put(
     document.querySelector("header .tools"),
+    button("Tour", tour, { class: "quiet", title: "Attention in five minutes, on this page" }),
     button("?", showKeys, { class: "round", "aria-label": "Keys", title: "Keys (?)" }),
     theme(),
   );

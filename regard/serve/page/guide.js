@@ -9,14 +9,19 @@ import { hide, sourceWord } from "./whatif.js";
 const KEY = "regard-guide";
 const NEGATIONS = /^(not|never|no|pas|jamais|ne)$/i;
 
-/** The word whose attention is farthest from its own place: there the order of the languages crosses. */
-function point() {
+/** Where the order of the languages crosses most clearly; else the word whose attention is farthest from its place. */
+export function crossing() {
   const table = tableOf(state.get("trace"));
   const best = table.weights.map((row) => row.indexOf(Math.max(...row)));
-  const far = best.map((s, t) => Math.abs(s / best.length - t / best.length) * table.weights[t][s]);
-  const t = far.indexOf(Math.max(...far));
-  state.set({ view: "alignment", form: "ribbons", t: table.rows[t].tokens[0], s: table.columns[best[t]].tokens[0] });
+  const sure = best.map((s, t) => table.weights[t][s]);
+  const crossed = best.map((s, t) => (s > best[t + 1] ? sure[t] * sure[t + 1] : 0));
+  const far = best.map((s, t) => Math.abs(s / table.columns.length - t / best.length) * sure[t]);
+  const measured = Math.max(...crossed) > 0.25 ? crossed : far,
+    t = measured.indexOf(Math.max(...measured));
+  return { t: table.rows[t].tokens[0], s: table.columns[best[t]].tokens[0] };
 }
+
+const point = () => state.set({ view: "alignment", form: "ribbons", ...crossing() });
 
 /** Hide the negation, or the word that gets most attention. */
 function conceal() {
@@ -30,7 +35,7 @@ function conceal() {
 }
 
 /** A model of the same pair without attention. */
-const withoutAttention = () => {
+export const withoutAttention = () => {
   const here = model();
   return translators().find(
     (one) => one.fixed && one.source.code === here.source?.code && one.target.code === here.target?.code, // captions have none

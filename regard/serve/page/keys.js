@@ -42,6 +42,7 @@ const KEYS = [
       ["Space", "play, pause"],
       ["Home, End", "first and last word"],
       ["\u2191 \u2193", "in the list: open the numbers of a source word"],
+      ["+ \u2212", "in the list: set the weight of that word; the others give way"],
     ],
   ],
   [

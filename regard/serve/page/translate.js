@@ -155,9 +155,7 @@ class Translate extends HTMLElement {
         value,
         text,
       }));
-    const back = models.find(
-      (one) => one.source.code === chosen.target.code && one.target.code === chosen.source.code && one !== chosen,
-    );
+    const { back } = this;
     const take = (one) => one && this.take(one);
     renew(
       this.pair,
@@ -181,6 +179,20 @@ class Translate extends HTMLElement {
       ),
       picker(take),
     );
+  }
+
+  /** The model that translates back, if there is one. */
+  get back() {
+    const chosen = model();
+    return translators().find(
+      (one) => one.source.code === chosen.target.code && one.target.code === chosen.source.code && one !== chosen,
+    );
+  }
+
+  /** A text in the other language of the pair: a button translates it from that one. */
+  offer() {
+    const { back } = this;
+    return back && [" ", button(`Translate from ${back.source.name}`, () => this.take(back), { class: "quiet" })];
   }
 
   take(one) {
@@ -245,6 +257,7 @@ class Translate extends HTMLElement {
     const said = (one) => [
       one.flags?.length > 0 &&
         h("span", { class: "flag", title: "Note" }, ` (${one.flags.map((flag) => model().flags[flag]).join("; ")})`),
+      one.flags?.includes("language") && this.offer(),
       one.error && h("span", { class: "error", role: "alert" }, ` ${one.error}`),
     ];
     put(
