@@ -36,7 +36,7 @@ const heading = (number, role, text, formula) =>
     { class: `part ${role}` },
     number && h("span", { class: "badge", "aria-hidden": "true" }, number),
     h("span", {}, text),
-    formula && h("span", { class: "formula" }, formula),
+    formula && h("span", { class: formula.textContent.length > 12 ? "formula long" : "formula" }, formula),
   );
 
 /** A bar that fills a share of its track; see `draw`. */
@@ -352,17 +352,19 @@ export class Stage {
     };
     bar.classList.add("movable");
     bar.title = "Drag to set this weight";
+    let moved = false; // a click opens the arithmetic and sets nothing
     bar.addEventListener("pointerdown", (event) => {
       if (!this.movable) return;
-      event.preventDefault();
       bar.setPointerCapture(event.pointerId);
-      at(event);
-      bar.onpointermove = at;
+      moved = false;
+      bar.onpointermove = (next) => {
+        moved ||= Math.abs(next.clientX - event.clientX) > 3;
+        if (moved) at(next);
+      };
     });
     const end = () => {
-      if (!bar.onpointermove) return;
+      if (bar.onpointermove && moved) setWeights(this.step.t, this.weights);
       bar.onpointermove = null;
-      setWeights(this.step.t, this.weights);
     };
     bar.addEventListener("pointerup", end);
     bar.addEventListener("pointercancel", end);
