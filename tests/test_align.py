@@ -20,8 +20,8 @@ from regard.corpora.phrasebook import generate
 from regard.corpora.registry import generate_copy
 from regard.errors import DataError, RunError
 from regard.evaluate.alignment import score_alignments
+from regard.runs.experiment import resolve
 from regard.text.pharaoh import Gold
-from regard.training.experiment import resolve
 from regard.training.start import inherit
 from regard.training.start import train as begin
 

@@ -17,10 +17,8 @@ from regard.data.vocabulary import Vocabulary
 from regard.data.word_vocabulary import Plain
 from regard.errors import ConfigError, DataError, RegardError, RunError
 from regard.models.registry import MODELS, build, preset
-from regard.sealed import seal
-from regard.training.events import DataReady
-from regard.training.experiment import resolve
-from regard.training.runs import (
+from regard.runs.experiment import resolve
+from regard.runs.folder import (
     VERSION,
     checkpoints,
     digest,
@@ -30,8 +28,10 @@ from regard.training.runs import (
     read_cursor,
     read_tensors,
 )
+from regard.runs.weights import weightless
+from regard.sealed import seal
+from regard.training.events import DataReady
 from regard.training.start import train as begin
-from regard.training.weights import weightless
 
 SETTINGS = ("train.steps=8", "train.validate_every=4", "train.best_by=loss")
 

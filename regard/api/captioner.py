@@ -23,8 +23,8 @@ from regard.look.change import Change, change
 from regard.look.tokens import Side
 from regard.look.trace import Trace
 from regard.look.trace_data import Picture
+from regard.runs.experiment import Experiment
 from regard.symbols import END
-from regard.training.experiment import Experiment
 from regard.work import Progress, reporting
 
 Image = str | Path | bytes | Pixels  # a file, its bytes, or pixels [side, side, 3]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.api.passages import NOTES, unseen
+from regard.api.flags import NOTES, unseen
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
 from regard.decode.hypothesis import Hypothesis

@@ -155,7 +155,7 @@ def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:
 
 def run_and_text(arguments: list[str]) -> tuple[Path, str]:
     """The run and what to show; without a run, the model that ships."""
-    from regard.training.known import FOLDERS, find_run
+    from regard.runs.included import FOLDERS, find_run
 
     name, *rest = arguments if len(arguments) > 1 else [DEFAULT, *arguments]
     if len(rest) != 1:
