@@ -14,6 +14,7 @@ from regard.api import drafts, flags, tracing
 from regard.api.drafts import Draft, Translation
 from regard.api.heads import Heads, diagonal, is_fixed, link_words, mark_aligning, read_together, weigh_ids, weigher
 from regard.api.terms import Placement, Termbase, TermPairs, link_terms, place_terms
+from regard.api.tracing import assemble
 from regard.api.trained import Trained
 from regard.api.what_ifs import locate
 from regard.data.expects import knows_no_capitals, languages_of
@@ -28,7 +29,6 @@ from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.files.segment import Sentence
-from regard.look.assemble import assemble
 from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace

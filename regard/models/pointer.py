@@ -156,7 +156,8 @@ class Pointer(EncoderDecoder):
         logprob = written.to(wide).log_softmax(-1)  # [B, T, V], or [B, T, K] of a shortlist
         if self.config.shortlist:
             logprob = spread_unknown(self.config.target_vocabulary, logprob)
-        return write_and_copy(logprob, p_gen, weights.to(wide), source), state  # [B, T, V]
+        mixed = write_and_copy(logprob, p_gen, weights.to(wide), source)  # [B, T, V]
+        return mixed.to(self.V_prime.weight.dtype), state  # scores, which autocast does not round
 
     def recurrent_step(self, embedded: Tensor, state: PointerState) -> tuple[tuple[Tensor, ...], PointerState]:
         """x_t from y_{t-1} and h*_{t-1};  s_t = LSTM(x_t);  h*_t = att(s_t, c_t). embedded [B, m]: W_x E y_{t-1}."""
@@ -216,10 +217,7 @@ PRESETS = {
     # With small weights tanh is almost linear, and an additive score hardly compares its query with the keys.
     "tiny": PointerConfig(embedding=48, width=64, attention=64, spread=0.6),
 }
-VARIANTS = {
-    "shortlist": replace(PRESETS["tiny"], shortlist=8),
-    "no-coverage": replace(PRESETS["tiny"], coverage=False),
-}
+VARIANTS = {"shortlist": replace(PRESETS["tiny"], shortlist=8)}
 
 # The paper trains with Adagrad (rate 0.15), which is not among the optimisers here, in batches of 16, clipped at 2.
 RECIPES: dict[str, dict[str, object]] = {
