@@ -174,7 +174,7 @@ def translate(
 
 def is_sentence(argument: str) -> bool:
     """Whether an only argument is a sentence: neither a file, nor a run or the misspelled name of one."""
-    from regard.training.known import FOLDERS, find_run
+    from regard.runs.included import FOLDERS, find_run
 
     if not is_text(argument) or argument in FOLDERS:
         return False
