@@ -62,6 +62,7 @@ def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: s
         "svg.hashsalt": "regard",
         "pdf.fonttype": 42,
         "path.simplify": False,
+        "text.usetex": False,  # matplotlib reads settings from the current folder, and TeX would run what they say
     }
     buffer = io.BytesIO()
     with matplotlib.rc_context(style), warnings.catch_warnings():
