@@ -20,9 +20,9 @@ from regard.collector import without_collector
 from regard.core.nested import leaves, map_nested, on_host
 from regard.errors import brief
 from regard.kernels.choose import refused
-from regard.kernels.direct import for_steps
 from regard.kernels.graphs import unlock_generator
 from regard.kernels.past import change_places, with_room
+from regard.kernels.step_model import for_steps
 from regard.models.contract import State, take
 
 log = logging.getLogger("regard.decode")

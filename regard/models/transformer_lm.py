@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from regard.config import Settings, setting
 from regard.core.normalise import NORMALISERS, Causal
 from regard.core.positions import sinusoid
+from regard.core.products import Linear
 from regard.core.scores import COMPARISONS
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
@@ -77,7 +78,7 @@ class TransformerLanguageModel(TextModel):
             for _ in range(config.layers)
         )
         self.norm = last_norm(config.norm, config.width)
-        self.output = nn.Linear(config.width, config.vocabulary, bias=False)
+        self.output = Linear(config.width, config.vocabulary, bias=False)
         self.dropout = Dropout(config.dropout)
         for vectors in (self.embed, self.output):
             nn.init.normal_(vectors.weight, std=config.width**-0.5)
