@@ -19,7 +19,7 @@ from regard.decode.rules import FEW, best
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.kernels.choose import lstm, refused
-from regard.kernels.graphs import Captured
+from regard.kernels.graphs import Recorded
 from regard.kernels.step_model import LowPrecisionLinear
 from regard.layers.recurrent import StackedLSTM
 from regard.look.record import record
@@ -357,7 +357,7 @@ def test_work_that_asks_the_device_runs_plainly_and_says_so():
     def asking(x):
         return torch.nn.functional.dropout(x, 0.5) * float(weight.sum())
 
-    work = Captured(asking, torch.device("cuda"))
+    work = Recorded(asking, torch.device("cuda"))
     for _ in range(5):
         torch.manual_seed(1)
         found = work(torch.ones(4))
@@ -367,7 +367,7 @@ def test_work_that_asks_the_device_runs_plainly_and_says_so():
 
 
 def test_the_least_recently_used_graph_is_dropped():
-    work = Captured(lambda x: x * 2, torch.device("cuda"), most=2)
+    work = Recorded(lambda x: x * 2, torch.device("cuda"), most=2)
     for size in (1, 2, 3) * 4:
         assert work(torch.full((size,), float(size))).tolist() == [2.0 * size] * size
     assert len(work.graphs) == 2
@@ -384,7 +384,7 @@ def test_graphs_that_are_garbage_are_not_freed_while_another_is_recorded():
 
     try:
         for _ in range(3):
-            recorded = Captured(work, device)
+            recorded = Recorded(work, device)
             recorded.cycle = recorded  # so that the last reference is not the end of it
             for _ in range(4):
                 assert recorded(ones).tolist() == [1000.0] * 3

@@ -49,6 +49,12 @@ def matmul(x: Tensor, matrix: Tensor) -> Tensor:
     return x @ matrix if recurrence is None else recurrence.matmul(x, matrix)
 
 
+def cast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x.to(dtype); in a recurrence, the copy that a product of the same step has made of x."""
+    recurrence = current_recurrence()
+    return x.to(dtype) if recurrence is None else recurrence.copy_of(x, dtype)
+
+
 class Recurrence(Protocol):
     """A loop that forms the gradients of its matrices itself."""
 
@@ -56,10 +62,12 @@ class Recurrence(Protocol):
 
     def matmul(self, x: Tensor, matrix: Tensor) -> Tensor: ...
 
+    def copy_of(self, x: Tensor, dtype: torch.dtype) -> Tensor: ...
+
 
 class _Running(threading.local):
     def __init__(self) -> None:
-        self.recurrences: list[Any] = []
+        self.recurrences: list[Recurrence] = []
 
 
 running = _Running()  # the recurrences of this thread, the innermost last

@@ -111,10 +111,14 @@ class Loop:
             return x
         if not x.is_contiguous():
             return x.to(dtype)
-        key = x.data_ptr(), x.numel(), x._version, x.requires_grad, dtype  # a view of all of x is x
+        key = _values(x, dtype)
         if key not in self.casts:
             self.casts[key] = x, x.to(dtype) if known is None else known
         return self.casts[key][1].view(x.shape)
+
+    def copy_of(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """`core.products.cast`."""
+        return self.cast(x, dtype) if x.is_contiguous() and _values(x, dtype) in self.casts else x.to(dtype)
 
     def same_at_every_step(self, tensor: Tensor) -> bool:
         """Whether a tensor is a parameter, one of the first state, or a view of one."""
@@ -143,6 +147,11 @@ class Loop:
         if found is None or not found.zeros:  # a matrix that is used twice a step has a second product
             found = self.products[_key(x, matrix, bias)] = Product(x, matrix, bias, self.steps, transposed)
         return found(self.cast(x, found.dtype))
+
+
+def _values(x: Tensor, dtype: torch.dtype) -> Any:
+    """What x in another dtype is found by: a view of all of x has the values of x."""
+    return x.data_ptr(), x.numel(), x._version, x.requires_grad, dtype
 
 
 def _base(x: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS, GaussianWindow, Window
-from regard.core.products import Linear
+from regard.core.products import Linear, cast
 from regard.core.scores import SCORES, Location
 from regard.errors import ConfigError
 from regard.kernels.recur import recur
@@ -148,7 +148,7 @@ class Luong(EncoderDecoder):
         """h~ = tanh(W_c [c ; h]) for hidden [B, T, n] at the given steps [B, T]: [B, T, n]."""
         centre = self.centre(hidden, memory, steps) if self.centre else None  # [B, T]
         context = self.attention(hidden, memory, centre).context  # [B, T, n]
-        return torch.tanh(self.W_c(torch.cat([context, hidden.to(context.dtype)], dim=-1)))
+        return torch.tanh(self.W_c(torch.cat([context, cast(hidden, context.dtype)], dim=-1)))
 
 
 def same_step(hidden: Tensor, memory: Memory, steps: Tensor, released: bool) -> Tensor:

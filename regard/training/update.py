@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from regard.errors import out_of_memory
-from regard.kernels.graphs import Captured
+from regard.kernels.graphs import Recorded
 from regard.training.distributed import Ranks, Reducer
 from regard.training.optimisers import clip, make_optimiser, set_rate, step_if
 from regard.training.settings import TrainConfig
@@ -65,7 +65,7 @@ class Update:
         self.reducer = Reducer(self.weights) if ranks.world > 1 else None
         self.whole = config.accumulate == 1 and ranks.world == 1  # an update is one batch, and one graph
         self.work: Callable[..., Tensor] = self.whole_update if self.whole else self.gradient
-        self.graphs = Captured(self.work, ranks.device) if capture else None
+        self.graphs = Recorded(self.work, ranks.device) if capture else None
         self.task: Task
         self.kind: Callable[..., Any] = tuple  # of the batch
 
