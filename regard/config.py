@@ -44,7 +44,7 @@ class Settings:
     Every instance is checked, whether it comes from a file, the command line, a request or a constructor in Python.
     A subclass that relates two settings to each other extends `__post_init__`.
 
-    >>> from regard.training.settings import TrainConfig
+    >>> from regard.runs.settings import TrainConfig
     >>> TrainConfig(rate=0.0)
     Traceback (most recent call last):
     regard.errors.ConfigError: train.rate must be above 0; got 0.0.

@@ -19,12 +19,12 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.layers.image import LITE0_PACKAGE
 from regard.look.record import record
 from regard.models.registry import build
-from regard.training.albums import Album, CaptionEncoding
+from regard.runs.experiment import Experiment, resolve
+from regard.runs.folder import find_weights, read_tensors
+from regard.runs.settings import TrainConfig
+from regard.training.caption_data import Album, CaptionEncoding
 from regard.training.captioning import CaptionBatch, Captioning, doubly_stochastic, on_objects
-from regard.training.experiment import Experiment, resolve
 from regard.training.objectives import cross_entropy
-from regard.training.runs import find_weights, read_tensors
-from regard.training.settings import TrainConfig
 from regard.training.start import train
 
 SMALL = {"features": 12, "embedding": 10, "width": 14, "attention": 11}
@@ -82,8 +82,9 @@ def test_the_finished_run_writes_captions_and_shows_where_it_looked(tmp_path: Pa
     assert trace.attention["attention"].weights.shape == (1, len(words) + 1, 16)
     assert trace.attention["attention"].kind == "image"
     assert trace.attention["attention"].query == "previous"
-    assert all(0 < step.norms["gate"] < 1 for step in trace.steps)
-    assert len(trace.steps) == len(words) + 1
+    (seen,) = trace.attention.values()
+    assert all(0 < gate < 1 for gate in seen.step_values["gate"])
+    assert len(seen.step_values["gate"]) == len(words) + 1
     for view in ("film", "picture", "region", "matrix"):
         behind = {} if view == "matrix" else {"picture": pixels}
         assert trace.draw(tmp_path / f"{view}.svg", view=view, **behind).stat().st_size > 1000

@@ -27,9 +27,9 @@ from regard.errors import ConfigError, DataError
 from regard.evaluate.alignment import score_alignments
 from regard.look.record import record
 from regard.models.registry import MODELS, build
+from regard.runs.experiment import resolve
+from regard.runs.settings import TrainConfig
 from regard.text.pharaoh import Gold, format_pharaoh
-from regard.training.experiment import resolve
-from regard.training.settings import TrainConfig
 from regard.training.start import train as begin
 from regard.training.translation import TranslationTask
 

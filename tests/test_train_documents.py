@@ -11,22 +11,23 @@ import torch
 from torch.nn import functional as F
 
 from regard.corpora import tales
-from regard.data.documents import DocumentDataConfig, DocumentEncoding
+from regard.data.documents import DocumentEncoding
 from regard.data.prepare import Data, prepare
-from regard.data.text_corpus import TextDataConfig, TextEncoding, make_rows
+from regard.data.settings import DocumentDataConfig, TextDataConfig
+from regard.data.text_corpus import TextEncoding, make_rows
 from regard.decode.settings import DecodeConfig
 from regard.errors import DataError
 from regard.models import attentive_lm, document, lstm_lm
 from regard.models.attentive_lm import AttentiveLanguageModel
 from regard.models.document import DocumentClassifier
 from regard.models.lstm_lm import LSTMLanguageModel
+from regard.runs.settings import TrainConfig
 from regard.symbols import PAD
 from regard.training.distributed import Ranks
 from regard.training.documents import Documents, read_vectors
 from regard.training.events import Stepped
 from regard.training.language import Language
 from regard.training.loop import Loop
-from regard.training.settings import TrainConfig
 
 CPU = torch.device("cpu")
 TRAIN = TrainConfig(batch_tokens=900, device="cpu", epochs=1)

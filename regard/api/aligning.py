@@ -15,8 +15,8 @@ from regard.errors import DataError, RunError, check_known, counted
 from regard.evaluate import alignment
 from regard.look.table import leading_modules
 from regard.look.trace import Trace
+from regard.runs.included import shipped_name
 from regard.text.pharaoh import Alignment, Gold
-from regard.training.known import shipped_name
 from regard.work import Progress, reporting
 
 MEAN = "mean"  # joins two directions by their weights instead of their links

@@ -20,8 +20,8 @@ from regard.evaluate.scores import perplexity
 from regard.look.measure import Reach, ReachSum, reach_sums
 from regard.look.record import attentions
 from regard.look.trace import Trace
+from regard.runs.experiment import Experiment
 from regard.symbols import END
-from regard.training.experiment import Experiment
 from regard.work import Progress, reporting
 
 _READ_TOKENS = 4096  # in a batch whose attention is recorded

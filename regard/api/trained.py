@@ -8,7 +8,7 @@ from torch import nn
 
 from regard.decode.search import check_precision
 from regard.decode.settings import DecodeConfig, change_settings
-from regard.training.experiment import Experiment
+from regard.runs.experiment import Experiment
 
 
 @dataclass(frozen=True)

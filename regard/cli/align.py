@@ -176,7 +176,7 @@ def _put_links(links: "list[Alignment]", out: Path | None, answers: "list[GoldLi
 
 def _check_choice(run: Path, back: Path | None, answers: "list[GoldLinks] | None") -> None:
     """Refuse to choose heads without anything to compare with, or to change a model that ships."""
-    from regard.training.known import check_own
+    from regard.runs.included import check_own
 
     if answers is None and back is None:
         raise ConfigError("--choose needs --gold, or --back to compare with.")

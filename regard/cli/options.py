@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, CallbackParam, Context, Option
 
-from regard.cli.usage import is_given
 from regard.config import check_once
 from regard.errors import ConfigError
 
@@ -47,7 +46,7 @@ def ungrouped(command: Callable[..., None]) -> Callable[..., None]:
 
 def run_folder(name: str) -> Path:
     """The folder of a run, or of the included model of this name."""
-    from regard.training.known import find_run
+    from regard.runs.included import find_run
 
     return find_run(name)
 
@@ -79,7 +78,8 @@ def only(reads: Callable[[Mapping[str, Any]], object], purpose: str) -> Callable
     """A callback that refuses an option that has no effect: `reads` decides by the values of the eager options."""
 
     def check(context: Context, option: CallbackParam, value: Any) -> Any:
-        if is_given(context, str(option.name)) and not reads(context.params):
+        source = context.get_parameter_source(str(option.name))
+        if source is not None and source.name == "COMMANDLINE" and not reads(context.params):
             raise ConfigError(f"{option.opts[0]} is for {purpose}, or leave it out.")
         return value
 

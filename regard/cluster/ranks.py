@@ -21,9 +21,9 @@ from regard.cluster.ray import connect
 from regard.data.prepare import Stages
 from regard.errors import ConfigError, RegardError, RunError, TrainingError, brief, check_known, counted
 from regard.models.registry import IMPORTED
+from regard.runs.experiment import Experiment, resolve
 from regard.sealed import make_folder
 from regard.training.events import DataReady, Event, Finished, Noticed, Observe, Stepped, wants_stop
-from regard.training.experiment import Experiment, resolve
 from regard.training.start import train
 from regard.training.stopping import Stop
 
@@ -159,7 +159,8 @@ def run_rank(given: dict[str, Any]) -> None:
             )
         with suppress(OSError):  # reported below, by the file that cannot be read
             os.chdir(job.folder)
-        sys.path.insert(0, job.folder)  # for --import, as in the command
+        if job.imported:
+            sys.path.append(job.folder)  # as in the command
         since = None if job.spent is None or starts > 1 else time.monotonic() - job.spent
         train(resolve(job.tables), job.run, report, report.stages, since)
         report.send()

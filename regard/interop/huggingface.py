@@ -20,7 +20,7 @@ from torch import Tensor
 from regard.errors import DataError, brief
 from regard.interop.imported import Imported, Linear, Part, find_file, lay_out, read_sizes, sines_then_cosines
 from regard.interop.pieces import Pieces, RowOrder, kind_of, order_rows, read_pieces
-from regard.training.runs import read_tensors
+from regard.runs.folder import read_tensors
 
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}  # their names -> ours
 OTHERS = ("normalize_before", "normalize_embedding", "add_final_layer_norm")  # layer norms that MarianMT ignores

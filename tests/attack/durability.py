@@ -25,9 +25,9 @@ from regard.data.batching import ShardedPlan
 from regard.data.vocabulary import Vocabulary
 from regard.data.word_vocabulary import Plain
 from regard.errors import RegardError
+from regard.runs.folder import entry, find_weights, make_manifest, newest_checkpoint
 from regard.symbols import SYMBOLS
 from regard.training.events import Stepped
-from regard.training.runs import entry, find_weights, make_manifest, newest_checkpoint
 
 STEPS = "train.steps=12"
 
@@ -93,9 +93,10 @@ def lose_power(draw: Random, folder: Path) -> None:
         save(folder, 1)
         save(folder, 2, keep=[1])
     later = Disk(draw.randrange(60), "crash")
-    later.unsynced = disk.unsynced
+    later.unsynced, later.names = disk.unsynced, disk.names
     error = attempt(later, lambda: save(folder, 3, keep=[2]))
-    later.lose_power(folder)
+    luck = draw.random()
+    later.lose_power(folder, lambda: draw.random() < luck)
     assert content(folder) == 3 if error is None else content(folder) in (2, 3)
 
 

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from regard.config import Settings, setting
 from regard.errors import ConfigError
-from regard.training.optimisers import OPTIMISERS
-from regard.training.schedules import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -26,12 +24,16 @@ class TrainConfig(Settings):
     seed: int = setting(1, "seed for the initial weights, the order of batches and dropout")
     start_from: str = setting("", "run folder to start from: its weights, model and vocabulary are used")
 
-    optimiser: str = setting("adam", "optimiser", tuple(OPTIMISERS))
+    optimiser: str = setting("adam", "optimiser", ("adam", "adamw", "adadelta", "sgd", "rmsprop"))
     rate: float = setting(0.001, "peak learning rate (Noam: a factor on the paper's formula)", "(0, inf)")
     momentum: float = setting(0.0, "momentum of SGD and RMSProp", "[0, 1)")
     beta2: float = setting(0.999, "Adam's decay rate of squared gradients (0.98 for the Transformer)", "[0, 1)")
     weight_decay: float = setting(0.0, "weight decay of AdamW", "[0, inf)")
-    schedule: str = setting("constant", "learning-rate schedule", tuple(SCHEDULES))
+    schedule: str = setting(
+        "constant",
+        "learning-rate schedule",
+        ("constant", "noam", "inverse-sqrt", "cosine", "halving", "decay", "plateau"),
+    )
     warmup: int = setting(0, "number of updates over which the rate rises", "[0, inf)")
     halve_after: float = setting(5.0, "halving schedule: epochs before the first halving", "[0, inf)")
     halve_every: float = setting(1.0, "halving schedule: epochs between halvings", "(0, inf)")
