@@ -226,6 +226,7 @@ def views(trace: Trace, show: Show) -> dict[str, Any]:
                 "name": seen.name,
                 "leading": seen in leading,
                 "heads": tables.head_words(seen),
+                "step_head": tables.step_head(trace, seen),
                 "combined": _combined(seen.weights, large),
                 "measures": [
                     {key: round(measures[seen.name, head][key], 6) for key in ("entropy", "diagonality", "special")}
@@ -238,6 +239,8 @@ def views(trace: Trace, show: Show) -> dict[str, Any]:
         ],
         "summaries": tables.SUMMARIES,
         "default": tables.choose(trace).name if leading else None,
+        "step": tables.step_module(trace).name if leading else None,
+        "shifted": tables.SHIFTED,
         "aligning": next(({"head": seen.aligning} for seen in leading if seen.aligning is not None), None),
         "changed": {"rows": sorted(rows), "columns": sorted(columns)},
         # Of the target; each table has it of the source.

@@ -133,6 +133,10 @@ SUMMARIES = {  # sentences about a table for screen readers; the page fills them
     "links": "{sure} of {rows} words give at least half of their weight to one of {columns} words. "
     "The largest weight, {weight}, is from {row} to {column}.",
 }
+SHIFTED = (  # beside a step of a head with shift 1; the page fills it in itself
+    "This head aligns the word just read, {read}, and not the word being written: its rows are one step late. "
+    "Other heads show what the next word is written from."
+)
 _PAPERS = {"bahdanau": "Bahdanau's attention", "luong": "Luong's attention"}
 
 
@@ -219,6 +223,56 @@ def choose(trace: Trace, layer: LayerChoice = None) -> Attended:
     have = [str(seen.layer) for seen in leading]
     has = f"layers {', '.join(have)}" if len(have) > 1 else f"one layer, {have[0]}"
     raise ConfigError(f"There is no layer {layer} of {_KIND_WORDS[leading[0].kind]}; it has {has}.")
+
+
+def step_head(trace: Trace, seen: Attended) -> int:
+    """The head of a module to go through step by step: its rows belong to the word that is written.
+
+    This is the aligning head of the trace if it has no shift. Otherwise every head is measured by the mean weight that
+    its row t gives to the source word of target word t, as the aligning head links them (its rows moved by its shift),
+    or the mean of the module's heads where no head is named. A head with a shift is taken only if all have one.
+    """
+    if isinstance(seen.aligning, int) and not seen.shift_of(seen.aligning):
+        return seen.aligning
+    return max(range(seen.heads), key=lambda head: (1 - seen.shift_of(head), _on_links(trace, seen)[head]))
+
+
+def step_module(trace: Trace, layer: LayerChoice = None, head: HeadChoice = None) -> Attended:
+    """The module to go through step by step: that of the chosen `layer` and `head`; else the default module
+    or, where that aligns with a shift, the one with the best head as `step_head` measures it."""
+    default = choose(trace, layer)
+    if layer is not None or head is not None or default.aligning is None or not default.shift_of(default.aligning):
+        return default
+
+    def best(seen: Attended) -> tuple[int, float]:
+        head = step_head(trace, seen)
+        return 1 - seen.shift_of(head), float(_on_links(trace, seen)[head])
+
+    return max(leading_modules(trace), key=best)
+
+
+def _on_links(trace: Trace, seen: Attended) -> Array:
+    """For each head of a module: the mean weight of its rows on the column that each belongs to, [H]."""
+    guide = choose(trace) if seen.kind == leading_modules(trace)[0].kind else seen
+    aligned = guide.weights.mean(0) if guide.aligning in (None, "mean") else guide.weights[guide.aligning]  # type: ignore[index]
+    shift = guide.shift_of(guide.aligning)
+    rows, columns = (
+        [at for at, token in enumerate(tokens_of(trace, side)) if not token.special] for side in KINDS[seen.kind]
+    )
+    rows = rows[: max(0, len(aligned) - shift)]
+    if not rows or not columns:
+        return np.zeros(seen.heads, dtype=np.float32)
+    linked = np.asarray(columns)[aligned[np.add(rows, shift)][:, columns].argmax(-1)]  # [rows]
+    return np.asarray(seen.weights[:, rows, linked].mean(-1), dtype=np.float32)
+
+
+def shift_note(trace: Trace, seen: Attended, head: int, t: int) -> str:
+    """One sentence beside step t of a head whose rows belong to the word just read; empty for all others."""
+    if not seen.shift_of(head):
+        return ""
+    read = tokens_of(trace, "read")[t]
+    word = "the start of the sentence" if read.special else f"\u2018{label(read.text)}\u2019"
+    return SHIFTED.replace("{read}", word)
 
 
 def leading_modules(trace: Trace) -> list[Attended]:

@@ -12,7 +12,7 @@ from regard.errors import ConfigError, numbered
 from regard.look.draw import matrix
 from regard.look.measure import reproduce
 from regard.look.palette import DIVERGING, FAINT, INK
-from regard.look.table import Show, choose, tokens_of
+from regard.look.table import Show, shift_note, step_head, step_module, tokens_of
 from regard.look.text import label, plain_piece, visible
 from regard.look.tokens import Token
 from regard.look.trace import KINDS, Attended, Trace
@@ -23,9 +23,8 @@ _MOST_BARS = 40
 
 def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
     """Everything that was computed when target token `show.step` was written, one role = one colour."""
-    seen = choose(trace, show.layer)
-    default = seen.aligning if isinstance(seen.aligning, int) else 0  # a step shows one head, never their mean
-    step, head = show.step or 0, default if show.head is None else show.head
+    seen = step_module(trace, show.layer, show.head)
+    step, head = show.step or 0, step_head(trace, seen) if show.head is None else show.head  # one, never their mean
     rows = tokens_of(trace, KINDS[seen.kind][0])
     if not 0 <= step < len(rows):
         raise ConfigError(f"There is no step {step}: this trace has {numbered('step', len(rows))}.")
@@ -61,8 +60,10 @@ def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
     caption = f"step {step}{place}: after “{before or '(nothing yet)'}” the model wrote “{label(chosen.text)}”" + (
         f"; the {len(keep)} strongest of {len(columns)} source positions" if len(keep) < len(columns) else ""
     )
-    matrix.under(left, f"{caption}. {_check(seen)}", show.title, size)
-    return drawing, caption
+    note = shift_note(trace, seen, head, step)
+    under = " ".join(part for part in (f"{caption}.", note, _check(seen, bool(trace.changes))) if part)
+    matrix.under(left, under, show.title, size)
+    return drawing, f"{caption}. {note}".removesuffix(" ")
 
 
 def _head(axes: Axes, title: str, note: str) -> None:
@@ -140,9 +141,11 @@ def _output(axes: Axes, chosen: Token) -> None:
     matrix.note(axes, f"6  writes “{label(chosen.text, 18)}”", (0, 0), (0, -8), 10, **style)
 
 
-def _check(seen: Attended) -> str:
+def _check(seen: Attended, changed: bool) -> str:
     again = reproduce(seen)
     if again is None:
         return ""
     worst = float(np.abs(again - seen.weights).max(initial=0))
+    if worst > 1e-3 and changed:
+        return f"some weights were set by a what-if; the others are {visible(seen.normalise)} of the scores"
     return f"{visible(seen.normalise)} of the scores reproduces the weights: largest difference {worst:.0e}"
