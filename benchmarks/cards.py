@@ -19,7 +19,7 @@ from ship import BEAM, everyday, write_card
 import regard
 from regard.api.exporting import read_card
 from regard.evaluate.scores import score
-from regard.training.known import FOLDERS, find_run, shipped
+from regard.runs.included import FOLDERS, find_run, shipped
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import regard
 from regard.api.files import translate_file
-from regard.api.passages import lost_numbers
+from regard.api.flags import lost_numbers
 
 PARTS = ("ba", "cor", "dal", "fen", "gri", "hol", "jo", "kel", "lin", "mar", "nor", "pel", "ros", "san", "tor", "vin")
 ENDS = ("den", "field", "kins", "low", "man", "nez", "rie", "son", "ton", "wick")

@@ -24,10 +24,10 @@ from regard.data.batching import Batch, PackedBatch, pack
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.models.registry import build, preset
+from regard.runs.settings import TrainConfig
 from regard.training.distributed import Ranks
 from regard.training.loop import pinned
 from regard.training.objectives import can_pack, likelihood, packed_likelihood
-from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Task
 from regard.training.update import MicroBatch, Update
 

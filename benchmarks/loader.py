@@ -18,7 +18,7 @@ from regard.data.pairs import PairEncoding
 from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
 from regard.decode.settings import DecodeConfig
-from regard.training.settings import TrainConfig
+from regard.runs.settings import TrainConfig
 from regard.training.translation import TranslationTask
 
 EPOCHS = 3

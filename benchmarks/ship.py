@@ -18,7 +18,7 @@ from regard.api.exporting import about_run, export
 from regard.cli.text import lines_of
 from regard.evaluate.scores import score
 from regard.models.registry import entry
-from regard.training.known import FOLDERS
+from regard.runs.included import FOLDERS
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 MOST = 16 * 2**20  # bytes of a model that ships

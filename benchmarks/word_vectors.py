@@ -14,8 +14,8 @@ from gensim.models import Word2Vec
 
 from regard.api.training import gather
 from regard.data.documents import spell, split_document, training_documents
+from regard.runs.experiment import resolve
 from regard.sealed import write_atomically
-from regard.training.experiment import resolve
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from exercises import check, digits, picture, updates, write_pairs
 
 import regard
-from regard.api.inspecting import flow_of
+from regard.api.measuring import flow_of
 from regard.evaluate.by_length import by_length, plot_by_length
 from regard.look import draw_flows
 

@@ -15,7 +15,7 @@ import torch
 from exercises import check, digits, picture, updates, write_pairs
 
 import regard
-from regard.api.inspecting import report_heads, silence_heads
+from regard.api.measuring import report_heads, silence_heads
 from regard.core import causal_mask, sinusoid
 from regard.text.pharaoh import Gold
 

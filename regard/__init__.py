@@ -10,10 +10,10 @@ from regard.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from regard.api.corpus import translate_corpus as translate_corpus
+    from regard.api.drafts import Translation as Translation
     from regard.api.loading import load as load
     from regard.api.sweeping import sweep as sweep
     from regard.api.training import train as train
-    from regard.api.translation import Translation as Translation
     from regard.api.translator import Translator as Translator
     from regard.core.attend import Look as Look
     from regard.core.attend import Memory as Memory
@@ -30,7 +30,7 @@ _HOMES = {
     "train": "regard.api.training",
     "sweep": "regard.api.sweeping",
     "Translator": "regard.api.translator",
-    "Translation": "regard.api.translation",
+    "Translation": "regard.api.drafts",
     "attend": "regard.core.attend",
     "Memory": "regard.core.attend",
     "Look": "regard.core.attend",

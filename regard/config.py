@@ -11,6 +11,7 @@ import re
 import tomllib
 import types
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -28,62 +29,94 @@ _QUOTED = re.compile(
 _LARGEST = 2**63  # numbers are smaller than this, so that they fit into a tensor
 
 
-def setting(default: Any, meaning: str, choices: Collection[str] = ()) -> Any:
+def setting(default: Any, meaning: str, allowed: str | Collection[str] = ()) -> Any:
     """A field of a settings dataclass: its default, its meaning in one sentence, and the values it may have.
 
-    `choices` is not copied, so that values that other packages add to it later are accepted.
+    `allowed` is an interval such as "[0, 1)" for numbers, or a collection of names. The collection is not copied, so
+    that names that other packages add to it later are accepted.
     """
-    return dataclasses.field(default=default, metadata={"help": meaning, "choices": choices})
+    return dataclasses.field(default=default, metadata={"help": meaning, "allowed": allowed})
+
+
+class Settings:
+    """The settings of one TOML table: a subclass is a frozen dataclass whose fields are made with `setting`.
+
+    Every instance is checked, whether it comes from a file, the command line, a request or a constructor in Python.
+    A subclass that relates two settings to each other extends `__post_init__`.
+
+    >>> from regard.runs.settings import TrainConfig
+    >>> TrainConfig(rate=0.0)
+    Traceback (most recent call last):
+    regard.errors.ConfigError: train.rate must be above 0; got 0.0.
+    """
+
+    table = "model"  # its name, for error sentences
+    allowed = ""  # the interval of numbers that declare none
+
+    def __post_init__(self) -> None:
+        check(self, self.table)
 
 
 def read(section: type[Section], values: Mapping[str, Any], where: str, over: Section | None = None) -> Section:
     """Build `section` from plain values, on top of its defaults or of the settings `over`.
 
-    `where` is the name of the TOML table, for the error sentence. Unknown names and values of another type are refused.
+    `where` is the name of the TOML table, for the error sentence. Unknown names are refused, and values that `check`
+    refuses.
     """
-    fields = {field.name: field for field in dataclasses.fields(section)}  # type: ignore[arg-type]
-    kinds = get_type_hints(section)
-    checked = {}
-    for name, value in values.items():
-        check_known("setting", name, fields, f" in [{where}]")
-        checked[name] = _fit(value, kinds[name], f"{where}.{name}", fields[name].metadata.get("choices", ()))
-    return dataclasses.replace(over, **checked) if over is not None else section(**checked)  # type: ignore[type-var]
+    names = [field.name for field in dataclasses.fields(section)]  # type: ignore[arg-type]
+    for name in values:
+        check_known("setting", name, names, f" in [{where}]")
+    found = dataclasses.replace(over, **values) if over is not None else section(**values)  # type: ignore[type-var]
+    if not isinstance(found, Settings):  # a plain dataclass of another package
+        check(found, where)
+    return found
 
 
-def check_range(where: str, settings: Any, bounds: str, *names: str) -> None:
-    """Refuse settings outside `bounds`, an interval as in "[0, 1)"; infinity is never inside.
+def check(settings: Any, where: str) -> None:
+    """Refuse values of another type than declared, outside of their interval, or not among the allowed names.
 
-    >>> from types import SimpleNamespace
-    >>> check_range("train", SimpleNamespace(rate=0.0), "(0, inf)", "rate")
-    Traceback (most recent call last):
-    regard.errors.ConfigError: train.rate must be above 0; got 0.0.
+    Whole numbers become floats and lists tuples where the setting is declared so.
     """
-    low, high = (float(bound) for bound in bounds[1:-1].split(","))
-    words = f"{'at least' if bounds[0] == '[' else 'above'} {low:g}"
-    if high < math.inf:
-        words += f" and {'at most' if bounds[-1] == ']' else 'below'} {high:g}"
-    for name in names:
-        value = getattr(settings, name)
-        above = low <= value if bounds[0] == "[" else low < value
-        if not (above and (value <= high if bounds[-1] == "]" else value < high)):
-            raise ConfigError(f"{where}.{name} must be {words}; got {value}.")
+    kinds: dict[str, Any] = _kinds(type(settings))  # type: ignore[arg-type]
+    others = getattr(settings, "allowed", "")
+    for field in dataclasses.fields(settings):
+        value, name = getattr(settings, field.name), f"{where}.{field.name}"
+        fitted = _fit(value, kinds[field.name], name, field.metadata.get("allowed", others))
+        object.__setattr__(settings, field.name, fitted)
 
 
-def _fit(value: Any, kind: Any, name: str, choices: Collection[str]) -> Any:
-    """`value` as `kind`: whole numbers become floats and lists tuples; anything else must be of that type."""
+@cache
+def _kinds(section: Any) -> dict[str, Any]:
+    return get_type_hints(section)  # slow, and a server checks the settings of every request
+
+
+def _fit(value: Any, kind: Any, name: str, allowed: str | Collection[str]) -> Any:
+    """`value` as `kind`, or an error sentence."""
     if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:  # also for inf and nan
         raise ConfigError(f"{name} must be a number between -2^63 and 2^63; got {_shown(value)}.")
-    if choices and value not in tuple(choices):  # in a dict, a list as the value would raise
-        raise ConfigError(f"{name} must be one of {', '.join(filter(None, choices))}; got {_shown(value)}.")
-    if get_origin(kind) in (Union, types.UnionType):
-        for option in get_args(kind):
-            if _fits(value, option):
-                return _fit(value, option, name, ())
-    elif _fits(value, kind):
-        if kind is float:
-            return float(value)
-        return tuple(value) if get_origin(kind) is tuple else value
-    raise ConfigError(f"{name} must be {_describe(kind)}; got {_shown(value)}.")
+    if allowed and not isinstance(allowed, str) and value not in tuple(allowed):  # in a dict, a list would raise
+        raise ConfigError(f"{name} must be one of {', '.join(filter(None, allowed))}; got {_shown(value)}.")
+    kind = next((one for one in _options(kind) if _fits(value, one)), kind)
+    if not _fits(value, kind):
+        raise ConfigError(f"{name} must be {_describe(kind)}; got {_shown(value)}.")
+    if allowed and isinstance(allowed, str):
+        _check_interval(value, allowed, name)
+    return float(value) if kind is float else tuple(value) if get_origin(kind) is tuple else value
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def _check_interval(value: float, interval: str, name: str) -> None:
+    low, high = (float(bound) for bound in interval[1:-1].split(","))
+    closed, ends = interval[0] == "[", interval[-1] == "]"
+    if (low <= value if closed else low < value) and (value <= high if ends else value < high):
+        return
+    words = f"{'at least' if closed else 'above'} {low:,.16g}"
+    if high < math.inf:
+        words += f" and {'at most' if ends else 'below'} {high:,.16g}"
+    raise ConfigError(f"{name} must be {words}; got {value}.")
 
 
 def _shown(value: Any) -> str:
@@ -108,8 +141,8 @@ def _fits(value: Any, kind: Any) -> bool:
 
 def _describe(kind: Any) -> str:
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "left out"}
-    if get_origin(kind) in (Union, types.UnionType):
-        return " or ".join(_describe(option) for option in get_args(kind))
+    if len(_options(kind)) > 1:
+        return " or ".join(map(_describe, _options(kind)))
     if get_origin(kind) is tuple:
         return f"a list, each {_describe(get_args(kind)[0])}"
     return names.get(kind, str(kind))
@@ -203,8 +236,8 @@ def describe(section: type[Any] | Any) -> list[tuple[str, Any, str]]:
     """(name, default, meaning) of every setting, for help texts. An instance shows its own values."""
     rows = []
     for field in dataclasses.fields(section):
-        choices = field.metadata.get("choices", ())
-        meaning = field.metadata.get("help", "") + (f" ({' | '.join(choices)})" if choices else "")
+        allowed = field.metadata.get("allowed", ())
+        names = "" if isinstance(allowed, str) or not allowed else f" ({' | '.join(allowed)})"
         value = field.default if isinstance(section, type) else getattr(section, field.name)
-        rows.append((field.name, value, meaning))
+        rows.append((field.name, value, field.metadata.get("help", "") + names))
     return rows

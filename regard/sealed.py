@@ -1,15 +1,21 @@
-"""Files and folders that are written whole or not at all, and checked when they are read."""
+"""Files and folders that are written whole or not at all, checked when they are read, and locked while they change."""
 
 import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from regard.errors import DataError, check_file
+from regard.errors import DataError, RunError, check_file
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 SMALL = 256 << 20  # bytes of the largest file that `read_small` reads
 
@@ -120,3 +126,37 @@ def unseal(content: bytes) -> dict[str, Any]:
     if content != seal(body):
         raise ValueError("its SHA-256 does not match")
     return body
+
+
+@contextmanager
+def locked(folder: Path, doing: str) -> Iterator[None]:
+    """Lock a folder for the block and create it if needed; `doing` describes another process in the error message."""
+    path = folder / ".lock"
+    while True:
+        make_folder(folder)
+        try:
+            stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise RunError(
+                f"The folder {folder} is not writable: {error.strerror or error}; choose another --out."
+            ) from None
+        with stream:
+            if not _lock(stream.fileno()):
+                raise RunError(f"Another process {doing} in {folder}; wait for it, or choose another --out.")
+            if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):  # not just removed
+                yield
+                return
+
+
+def _lock(handle: int) -> bool:
+    """Lock an open file; False if another process holds it. A file system without locks counts as free."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        pass
+    return True

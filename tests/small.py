@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from regard.api.training import gather
-from regard.training.experiment import resolve
+from regard.runs.experiment import resolve
 from regard.training.start import train as begin
 
 MODELS = {

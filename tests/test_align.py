@@ -12,16 +12,16 @@ from commands import regard as command
 from commands import run_here
 
 import regard
-from regard.api import aligning, links
+from regard.api import aligning
 from regard.api import translator as translator_module
-from regard.api.links import FILE
+from regard.api.heads import FILE, keep_choice
 from regard.api.training import gather
 from regard.corpora.phrasebook import generate
 from regard.corpora.registry import generate_copy
 from regard.errors import DataError, RunError
 from regard.evaluate.alignment import score_alignments
+from regard.runs.experiment import resolve
 from regard.text.pharaoh import Gold
-from regard.training.experiment import resolve
 from regard.training.start import inherit
 from regard.training.start import train as begin
 
@@ -117,7 +117,7 @@ def test_a_shift_belongs_to_the_head_that_was_chosen(files, tmp_path):
     }.items():
         assert chosen.override(aligning.Heads(*named)) == aligning.Heads(*used), named
     run = Path(shutil.copytree(trained.run("heads"), tmp_path / "run"))
-    links.keep_choice(run, chosen)
+    keep_choice(run, chosen)
     gold = ["--gold", tmp_path / "gold"]
     assert "layer 0, head 1, shift 1, argmax" in align(tmp_path, run, *files, *gold, "--head", 1)[1]
     assert "layer 0, head 0, argmax" in align(tmp_path, run, *files, *gold, "--layer", 0, "--head", 0)[1]
@@ -212,8 +212,8 @@ def test_word_weights_cover_the_words_of_the_texts_whatever_their_pieces():
 def test_traces_are_made_a_few_at_a_time(monkeypatch):
     monkeypatch.setattr(translator_module, "AT_ONCE", 5)
     made, done = [], []
-    read = links.read_together
-    monkeypatch.setattr(links, "read_together", lambda *args: made.append(len(args[0])) or read(*args))
+    read = translator_module.read_together
+    monkeypatch.setattr(translator_module, "read_together", lambda *args: made.append(len(args[0])) or read(*args))
     found = aligning.traces(trained.translator("copy"), TEXT, TEXT, lambda count, total: done.append((count, total)))
     first = [next(found) for _ in range(5)]
     assert made == [5]

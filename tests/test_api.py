@@ -10,7 +10,7 @@ import small
 import torch
 
 import regard
-from regard.api.passages import unseen
+from regard.api.flags import unseen
 from regard.api.progress import NotebookLine, in_notebook
 from regard.api.training import gather
 from regard.data.corpus import find_corpus

@@ -19,12 +19,12 @@ from regard.errors import ConfigError, DataError, RunError
 from regard.layers.image import LITE0_PACKAGE
 from regard.look.record import record
 from regard.models.registry import build
-from regard.training.albums import Album, CaptionEncoding
+from regard.runs.experiment import Experiment, resolve
+from regard.runs.folder import find_weights, read_tensors
+from regard.runs.settings import TrainConfig
+from regard.training.caption_data import Album, CaptionEncoding
 from regard.training.captioning import CaptionBatch, Captioning, doubly_stochastic, on_objects
-from regard.training.experiment import Experiment, resolve
 from regard.training.objectives import cross_entropy
-from regard.training.runs import find_weights, read_tensors
-from regard.training.settings import TrainConfig
 from regard.training.start import train
 
 SMALL = {"features": 12, "embedding": 10, "width": 14, "attention": 11}

@@ -20,8 +20,8 @@ from rich.progress import Progress
 import regard as library
 from regard.cli import progress
 from regard.data.settings import check_codes
-from regard.training.experiment import resolve
-from regard.training.runs import checkpoints
+from regard.runs.experiment import resolve
+from regard.runs.folder import checkpoints
 from regard.training.start import differences
 
 

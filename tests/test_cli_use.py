@@ -20,9 +20,9 @@ import regard as library
 from regard.api.training import gather
 from regard.cli.text import CHUNK, batches
 from regard.data.captions import open_captions
+from regard.runs.experiment import resolve
+from regard.runs.folder import checkpoints
 from regard.text.lines import Reading
-from regard.training.experiment import resolve
-from regard.training.runs import checkpoints
 from regard.training.start import train as begin
 
 LONG = ("train.rate=0.02", "train.batch_tokens=300", "data.size=120", "data.max_words=5", "train.epochs=4")

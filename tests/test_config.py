@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config import describe, load_toml, override, parse_toml, read, setting, to_toml
+from regard.config import Settings, describe, load_toml, override, parse_toml, read, setting, to_toml
 from regard.errors import ConfigError
 from regard.models.registry import MODELS
 
@@ -89,6 +89,57 @@ def test_values_that_do_not_fit(name: str, value: object, message: str):
     with pytest.raises(ConfigError) as caught:
         read(Sample, {name: value}, "model")
     assert str(caught.value).startswith(message)
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked(Settings):
+    """Settings with intervals, checked in every instance."""
+
+    table = "data"
+    share: float = setting(0.5, "a fraction", "[0, 1)")
+    rate: float = setting(1.0, "a positive number", "(0, inf)")
+    size: int = setting(5, "a whole number", "[1, 1e6]")
+    score: str = setting("dot", "a name", ("dot", "general"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("share", -0.1, "at least 0 and below 1"),
+        ("share", 1, "at least 0 and below 1"),
+        ("rate", 0, "above 0"),
+        ("size", 0, "at least 1 and at most 1,000,000"),
+        ("size", 1_000_001, "at least 1 and at most 1,000,000"),
+        ("size", 2.0, "a whole number"),
+        ("score", "sum", "one of dot, general"),
+        ("rate", float("nan"), "a number between -2^63 and 2^63"),
+    ],
+)
+def test_files_constructors_and_replace_check_the_same_bounds(name: str, value: object, expected: str):
+    plain = dataclasses.make_dataclass(
+        "Plain",
+        [
+            (one.name, one.type, setting(one.default, "", one.metadata["allowed"]))
+            for one in dataclasses.fields(Checked)
+        ],
+    )
+    makers = (
+        lambda: Checked(**{name: value}),
+        lambda: dataclasses.replace(Checked(), **{name: value}),
+        lambda: read(Checked, {name: value}, "data"),
+        lambda: read(Checked, {name: value}, "data", over=Checked()),
+        lambda: read(plain, {name: value}, "data"),  # of a package whose settings are no `Settings`
+    )
+    for make in makers:
+        with pytest.raises(ConfigError) as caught:
+            make()
+        assert str(caught.value) == f"data.{name} must be {expected}; got {value!r}."
+
+
+def test_the_ends_of_an_interval_belong_to_it_where_they_are_closed():
+    found = Checked(share=0, rate=1e-9, size=1_000_000)
+    assert found == Checked(share=0.0, rate=1e-9, size=1_000_000)
+    assert isinstance(found.share, float)
 
 
 @pytest.mark.parametrize("value", [[], {}, 3, True])

@@ -17,8 +17,8 @@ from regard.api.corpus import (
     report_corpus,
     translate_corpus,
 )
-from regard.api.inspecting import report_heads
-from regard.api.links import Heads
+from regard.api.heads import Heads
+from regard.api.measuring import report_heads
 from regard.api.tracing import LONGEST_LOOK
 from regard.cluster.shards import ShardReader, make_plan, missing, write_results
 from regard.corpora.registry import generate_copy

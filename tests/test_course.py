@@ -12,7 +12,7 @@ import torch
 
 from regard.errors import ConfigError
 from regard.models.registry import MODELS
-from regard.training.known import FOLDERS
+from regard.runs.included import FOLDERS
 
 COURSE = Path(__file__).resolve().parent.parent / "course"
 LECTURES = sorted(COURSE.glob("[0-9]_*.py"))

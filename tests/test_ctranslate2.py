@@ -15,8 +15,8 @@ from regard.errors import ConfigError
 from regard.interop.ctranslate2 import KNOWN, export_ctranslate2, open_engine
 from regard.look.record import record
 from regard.models.registry import MODELS, build
+from regard.runs.included import find_run
 from regard.symbols import END, SYMBOLS
-from regard.training.known import find_run
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed (pip install regard[fast])")
 

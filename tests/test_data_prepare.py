@@ -24,8 +24,8 @@ from regard.data.tokenisers import tokenise_here, tokenisers
 from regard.data.vocabulary import Vocabulary
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
+from regard.runs.settings import TrainConfig
 from regard.symbols import END, UNKNOWN
-from regard.training.settings import TrainConfig
 from regard.training.translation import TranslationTask
 
 ANIMALS = ["dog", "cat", "horse", "bird", "cow", "goat", "wolf", "bear"]

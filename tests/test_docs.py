@@ -27,7 +27,7 @@ from markdown_it import MarkdownIt
 import regard
 from regard.api.training import plan
 from regard.cli import app
-from regard.training.known import FOLDERS
+from regard.runs.included import FOLDERS
 
 TREE = Path(__file__).resolve().parent.parent
 REFERENCE = [*sorted(TREE.glob("docs/api*.md")), TREE / "docs" / "parts.md"]
@@ -94,7 +94,7 @@ def begin(tmp_path_factory) -> Callable[[Path, str], tuple[Path, dict[str, Any]]
     ("page", "name", "member"), PUBLIC, ids=[name if one is None else f"{name}.{one}" for _, name, one in PUBLIC]
 )
 def test_the_example_of_a_public_name_runs(page: Path, name: str, member: str | None, begin, monkeypatch) -> None:
-    monkeypatch.setattr("regard.cluster.local._SPAWN", context)
+    monkeypatch.setattr("regard.processes.context", context)
     folder, names = begin(page, name)
     if member is not None:
         monkeypatch.chdir(folder)

@@ -13,9 +13,9 @@ from test_captioning import task_of
 from regard.data.batching import Batch, ShardedPlan, make_even, round_up
 from regard.data.pairs import LinkedBatch
 from regard.models.registry import MODELS, build
+from regard.runs.settings import TrainConfig
 from regard.training.distributed import Ranks
 from regard.training.objectives import likelihood
-from regard.training.settings import TrainConfig
 from regard.training.update import MicroBatch, Update
 
 

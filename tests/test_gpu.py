@@ -25,10 +25,11 @@ from regard.kernels.products import Products, weight_gradient
 from regard.layers.recurrent import StackedLSTM
 from regard.look.record import record
 from regard.models.registry import MODELS, build
+from regard.runs.experiment import resolve
+from regard.runs.settings import TrainConfig
 from regard.training.captioning import CaptionBatch
 from regard.training.distributed import Ranks
 from regard.training.events import Skipped, Stepped, Validated
-from regard.training.experiment import resolve
 from regard.training.loop import pinned, seed_everything
 from regard.training.objectives import (
     consistent_likelihood,
@@ -36,7 +37,6 @@ from regard.training.objectives import (
     packed_consistent_likelihood,
     packed_likelihood,
 )
-from regard.training.settings import TrainConfig
 from regard.training.start import train
 from regard.training.task import Loss, Task
 from regard.training.update import Late, MicroBatch, Update, arithmetic

@@ -14,7 +14,7 @@ from commands import regard as command
 
 import regard
 from regard.api import aligning
-from regard.api.links import Heads, guided_heads
+from regard.api.heads import Heads, guided_heads
 from regard.api.training import gather
 from regard.corpora.phrasebook import generate
 from regard.data.batching import make_batch
@@ -27,9 +27,9 @@ from regard.errors import ConfigError, DataError
 from regard.evaluate.alignment import score_alignments
 from regard.look.record import record
 from regard.models.registry import MODELS, build
+from regard.runs.experiment import resolve
+from regard.runs.settings import TrainConfig
 from regard.text.pharaoh import Gold, format_pharaoh
-from regard.training.experiment import resolve
-from regard.training.settings import TrainConfig
 from regard.training.start import train as begin
 from regard.training.translation import TranslationTask
 
@@ -311,8 +311,8 @@ def settings(**more):
         ("bahdanau", {"train__guided_head": 1}, "train.guided_head is 1, but 'decoder.attention' has one head, 0"),
         ("bahdanau", {"train__guided_layer": 1}, "train.guided_layer is 1, but the attention over the source"),
         ("transformer", {"train__guided_head": 2}, "has heads 0 to 1"),
-        ("transformer", {"train__guided_head": -2}, "must be at least 0, or -1 for the mean"),
-        ("transformer", {"train__guided_shift": 2}, "train.guided_shift must be 0 or 1; got 2"),
+        ("transformer", {"train__guided_head": -2}, "train.guided_head must be at least -1; got -2"),
+        ("transformer", {"train__guided_shift": 2}, "train.guided_shift must be at least 0 and at most 1; got 2"),
         ("sutskever", {}, "Sutskever sees the source as one vector"),
     ],
 )

@@ -29,7 +29,7 @@ from regard.data.prepare import prepare
 from regard.errors import ConfigError, DataError
 from regard.evaluate.scores import score_captions
 from regard.models.captioner import PRESETS
-from regard.training.albums import CaptionEncoding
+from regard.training.caption_data import CaptionEncoding
 
 RED, BLUE = (200, 30, 40), (20, 60, 210)
 

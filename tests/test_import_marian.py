@@ -22,7 +22,7 @@ import regard
 from regard.api.aligning import word_weights
 from regard.api.exporting import export
 from regard.api.importing import import_model
-from regard.interop.marian import read_settings, read_vocabulary
+from regard.interop.marian import read_vocabulary, read_yaml
 from regard.symbols import END
 
 D, HEADS, INNER = 8, 2, 12
@@ -271,8 +271,11 @@ def test_a_vocabulary_in_yaml_numbers_the_pieces_of_both_languages(tmp_path):
         ("</s>: 0\n<unk>: 0\n", "a unique number"),
         ("</s>: 0\n", "a unique number"),
         ("</s>: 0\n<unk>: 999999\n", "a unique number"),
-        ("</s>: 0\n- <unk>\n", "line 2"),
-        ("</s>: 0\n<unk>: !!python/object:os.system 1\n", "line 2"),
+        ("</s>: 0\n- <unk>\n", "not YAML as Marian writes it"),
+        ("</s>: 0\n<unk>: !!python/object:os.system 1\nno: 2\n1: 3\n<<: 4\n", {"no": 2, "1": 3, "<<": 4}),
+        ("</s>: 0\n<unk>: 1\na: {b: 2}\n", "line 3"),
+        ("</s>: 0\n<unk>: &x 1\na: *x\n", "line 3"),
+        ("{" * 100_000, "not YAML as Marian writes it"),
         ("", "a unique number"),
     ],
 )
@@ -351,15 +354,25 @@ def bomb(folder):
 HEADER = "{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }"
 DAMAGES = {
     "a bomb": (bomb, "too many for its size"),
-    "a pickle": (lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER % ("|O", 1)) + b"\x80\x04."), "plain numbers"),
+    "a pickle": (lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER % ("|O", 1)) + b"\x80\x04."), "allow_pickle=False"),
     "a deep header": (
         lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER.replace("(%d,)", "(" * 4000) % "<f4")),
-        "plain",
+        "damaged",
     ),
+    "text": (lambda f: np.savez(f / "model.npz", Wemb=np.array([["a"]])), "plain numbers"),
     "a header that lies": (lambda f: npz_of(f / "model.npz", Wemb=npy(HEADER % ("<f4", 10**12))), "damaged"),
     "no zip": (lambda f: (f / "model.npz").write_bytes(b"\x80\x04"), "not an npz"),
     "no settings": (lambda f: np.savez(f / "model.npz", Wemb=np.zeros((2, 2))), "special:model.yml"),
     "no model": (lambda f: (f / "model.npz").unlink(), "found none"),
+    "a vocabulary without pieces": (lambda f: (f / "vocab.spm").write_bytes(b""), "0 pieces"),
+    "a vocabulary that is cut": (
+        lambda f: (f / "vocab.spm").write_bytes((f / "vocab.spm").read_bytes()[:99]),
+        "not a SentencePiece model",
+    ),
+    "a piece that is not UTF-8": (
+        lambda f: (f / "vocab.spm").write_bytes(b"\x0a\x04\x0a\x02\xff\xfe"),
+        "not UTF-8",
+    ),
     "no vocabulary": (lambda f: (f / "vocab.spm").unlink(), "must hold the vocabulary"),
     "another type": (change_settings(type="s2s"), "cannot be imported: type is 's2s'"),
     "an average attention": (
@@ -401,13 +414,16 @@ def test_a_bin_that_is_cut_is_refused(tmp_path, size):
         import_model(folder, tmp_path / "run")
 
 
-@pytest.mark.parametrize("text", ["a: &a [x]\nb: *a", "!!python/object:os.system x", "- - - x", "x" * 200_000])
+@pytest.mark.parametrize(
+    "text", ["a: &a [x]\nb: *a", "!!python/object:os.system x", "- - - x", "x" * 200_000, "x: " + "[" * 99_999]
+)
 def test_only_the_yaml_that_marian_writes_is_read(text):
     try:
-        found = read_settings(text.encode(), "here")
+        found = read_yaml(text.encode(), "here")
     except regard.RegardError:
         return
     assert all(isinstance(value, str | list) for value in found.values())  # a text is a text, never resolved
+    assert "b" not in found  # nor is an alias
 
 
 # --- a real one -------------------------------------------------------------------------------------------------------

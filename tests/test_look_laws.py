@@ -13,7 +13,7 @@ from commands import regard as command
 from commands import run_here
 
 from regard import load
-from regard.api import aligning, inspecting
+from regard.api import aligning, measuring, what_ifs
 from regard.corpora.phrasebook import generate
 from regard.corpora.registry import generate_copy
 from regard.data.batching import pad
@@ -249,14 +249,14 @@ def test_a_force_that_cannot_be_is_refused(act, sentence):
 
 def test_a_masked_word_is_not_copied_any_more():
     translator = trained.translator("copy")
-    changes = inspecting.mask_word(translator, TEXT["copy"], "fi")
+    changes = what_ifs.mask_word(translator, TEXT["copy"], "fi")
     assert changes == [Mask(2, word="fi")]
     trace = translator.look(TEXT["copy"], changes=changes)
     assert "fi" not in trace.target.text.split()
     assert (trace.attention["attention"].weights[..., 2] == 0).all()
     assert trace.changes[0]["column"] == 2
-    assert inspecting.mask_word(translator, "7 x 2", "2") == [Mask(2, word="2")], "a word before a place"
-    assert inspecting.mask_word(translator, "7 x y", "2") == [Mask(2, word="y")]
+    assert what_ifs.mask_word(translator, "7 x 2", "2") == [Mask(2, word="2")], "a word before a place"
+    assert what_ifs.mask_word(translator, "7 x y", "2") == [Mask(2, word="y")]
 
 
 def test_every_piece_of_a_masked_word_is_masked():
@@ -264,16 +264,16 @@ def test_every_piece_of_a_masked_word_is_masked():
     trace = look("heads")
     pieces = [at for at, token in enumerate(trace.source.tokens) if token.word == 3]
     assert len(pieces) > 1
-    assert [one.position for one in inspecting.mask_word(translator, TEXT["heads"], "sleeps")] == pieces
+    assert [one.position for one in what_ifs.mask_word(translator, TEXT["heads"], "sleeps")] == pieces
 
 
 def test_silence_is_named_by_layer_and_head_or_by_module():
     translator = trained.translator("heads")
     cross = "decoder.1.cross_attention.attention"
-    assert inspecting.silence(translator, "1.0") == Silence(cross, 0)
-    assert inspecting.silence(translator, "1") == Silence(cross)
-    assert inspecting.silence(translator, "encoder.0") == Silence("encoder.0")
-    trace = translator.look(TEXT["heads"], changes=[inspecting.silence(translator, "1.0"), Temperature(0.5)])
+    assert what_ifs.silence(translator, "1.0") == Silence(cross, 0)
+    assert what_ifs.silence(translator, "1") == Silence(cross)
+    assert what_ifs.silence(translator, "encoder.0") == Silence("encoder.0")
+    trace = translator.look(TEXT["heads"], changes=[what_ifs.silence(translator, "1.0"), Temperature(0.5)])
     assert (trace.attention[cross].weights[0] == 0).all()
     assert (trace.attention[cross].weights[1] > 0).any()
     assert [one["kind"] for one in trace.changes] == ["silence", "temperature"]
@@ -283,7 +283,7 @@ def test_leaving_out_the_only_attention_costs_all_and_the_report_says_so():
     translator = trained.translator("copy")
     made = [example.source for example in generate_copy(12, 98, 4, 6)]
     whole = score([one.text for one in translator.translate(made)], made).scores[0].value
-    (worth,) = inspecting.silence_heads(translator, made, made)
+    (worth,) = measuring.silence_heads(translator, made, made)
     assert worth.drop == pytest.approx(whole - worth.score)
     assert worth.drop > 50
 
@@ -317,11 +317,11 @@ def test_what_a_translation_with_terms_copies_is_not_noted_as_forced(monkeypatch
 
 
 def test_the_flow_of_a_sentence_has_two_ways_where_there_are_two(tmp_path):
-    found = inspecting.flow_of(trained.translator("bahdanau"), TEXT["bahdanau"])
+    found = measuring.flow_of(trained.translator("bahdanau"), TEXT["bahdanau"])
     assert found.attention.any()
     assert found.state.any()
-    plain = inspecting.flow_of(trained.translator("fixed"), TEXT["fixed"])
-    upper = inspecting.flow_of(trained.translator("fixed"), TEXT["fixed"].upper())
+    plain = measuring.flow_of(trained.translator("fixed"), TEXT["fixed"])
+    upper = measuring.flow_of(trained.translator("fixed"), TEXT["fixed"].upper())
     assert np.array_equal(upper.total, plain.total), "trained on lower-case text, so it reads no other"
     assert not plain.attention.any()
     from regard.look.flow import draw_flows
@@ -368,7 +368,7 @@ def test_any_string_whatever_can_be_looked_into_and_drawn(model, what, tmp_path)
 @pytest.mark.parametrize("empty", ["", " ", "\u3000\u00a0", "\n"])
 def test_an_empty_sentence_is_refused(empty):
     translator = trained.translator("heads")
-    for act in (translator.look, lambda text: inspecting.flow_of(translator, text)):
+    for act in (translator.look, lambda text: measuring.flow_of(translator, text)):
         with pytest.raises(DataError, match=r"nothing to look at in an empty sentence; pass at least one word\."):
             act(empty)
 
@@ -416,11 +416,11 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
         (lambda: trace.draw(tmp_path / "a.svg", view="matrxi"), r"matrix"),
         (lambda: trace.draw(tmp_path / "a.svg", veiw="matrix"), r"no option 'veiw' .* Did you mean 'view'\?"),
         (lambda: trace.draw(tmp_path / "a.html", veiw="matrix"), r"no option 'veiw' .* Did you mean 'view'\?"),
-        (lambda: inspecting.silence(translator, "2"), r"There is no layer 2 .* has layers 0 to 1\."),
+        (lambda: what_ifs.silence(translator, "2"), r"There is no layer 2 .* has layers 0 to 1\."),
         (lambda: translator.look("a", changes=[Silence("decoder.9")]), r"decoder\.9"),
-        (lambda: translator.look("a", changes=[inspecting.silence(translator, "0.7")]), r"There is no head 7"),
-        (lambda: inspecting.mask_word(translator, "a b", "c"), r"There is no word 'c' in the sentence"),
-        (lambda: inspecting.mask_word(translator, "a b", "2"), r"There is no word '2' in the sentence"),
+        (lambda: translator.look("a", changes=[what_ifs.silence(translator, "0.7")]), r"There is no head 7"),
+        (lambda: what_ifs.mask_word(translator, "a b", "c"), r"There is no word 'c' in the sentence"),
+        (lambda: what_ifs.mask_word(translator, "a b", "2"), r"There is no word '2' in the sentence"),
         (lambda: translator.look("a", changes=[Temperature(0)]), r"A temperature must be above zero and finite"),
     ]
     for act, sentence in cases:
@@ -569,13 +569,13 @@ def test_reports_need_as_many_lines_on_every_side(tmp_path):
     translator = trained.translator("heads")
     gold = Gold(frozenset(), frozenset())
     with pytest.raises(DataError, match="needs a line of gold links; got 2 pairs and 1 line"):
-        inspecting.report_heads(translator, ["a", "b"], ["a", "b"], [gold])
+        measuring.report_heads(translator, ["a", "b"], ["a", "b"], [gold])
     with pytest.raises(DataError, match="needs its target; got 1 and 2"):
-        inspecting.report_heads(translator, ["a"], ["a", "b"])
+        measuring.report_heads(translator, ["a"], ["a", "b"])
     with pytest.raises(DataError, match="needs its target; got 0 and 0"):
-        inspecting.silence_heads(translator, [], [])
+        measuring.silence_heads(translator, [], [])
     with pytest.raises(DataError, match="Pair 2 has an empty side"):
-        inspecting.report_heads(translator, ["a", " "], ["a", "b"])
+        measuring.report_heads(translator, ["a", " "], ["a", "b"])
 
 
 def test_a_slim_trace_draws_the_same_up_to_rounding():

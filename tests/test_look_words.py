@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_look_html import held
 
-from regard.api.links import Heads, mark_aligning
+from regard.api.heads import Heads, mark_aligning
 from regard.errors import ConfigError, DataError
 from regard.look import Attended, Mask, Picture, Side, Token, Trace, measure, report
 from regard.look import measure as measure_function

@@ -61,7 +61,7 @@ COSINES = [
     name
     for name, entry in MODELS.items()
     for field in fields(entry.config)
-    if field.name == "score" and "cosine" in field.metadata["choices"] and name != "bahdanau"
+    if field.name == "score" and "cosine" in field.metadata["allowed"] and name != "bahdanau"
 ]
 TIMINGS = ("paper", "appendix", "released", "conditional")
 SCORES = ("dot", "general", "concat", "concat-released", "location")

@@ -8,13 +8,13 @@ import pytest
 import trained
 from commands import regard as command
 
-from regard.api.passages import NOTES, end_alike, keep_whole, other_language, take_apart, wrong_with
-from regard.api.translation import Draft, spell_drafts, translations_of
+from regard.api.drafts import Draft, Translation, end_alike, join, split, whole
+from regard.api.flags import NOTES, wrong_with
 from regard.data.expects import expectations, is_tokenised, knows_no_capitals
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis
-from regard.files.segment import Sentence, join_sentences
+from regard.text.languages import other_language
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +27,10 @@ def test_what_is_taken_apart_is_put_together_again(translator):
     pieces = ["Ba da", ". ", "! ", "? ", " ", "\n", "\n\n", "Mr. ", "5 ", "。", "» ", '"', "a, ", "I", "\u00a0", "<br>"]
     for _ in range(500):
         text = "".join(draw.choices(pieces, k=draw.randint(0, 20)))
-        passage = take_apart(text, translator.encode, 3)
-        sentences = [one.text for one in passage.segments]
-        joined = join_sentences(passage.text, passage.spans, [Sentence(one) for one in sentences])
-        assert joined.text == (text if text.strip() else "")
-        assert all("\n" not in one for one in sentences)
+        found = split(text, translator.encode, 3)
+        sentences = [[Translation(one.source, 0.0, 0.0, [], [], "end", [])] for one in found.drafts]
+        assert join(found, sentences).text == (text if text.strip() else "")
+        assert all("\n" not in one.source and one.source == text[slice(*one.span)] for one in found.drafts)
 
 
 def test_sentences_of_a_text_are_translated_alone(translator):
@@ -57,24 +56,24 @@ def test_addresses_and_placeholders_of_plain_text_come_back_as_they_are(translat
 
 def test_a_full_stop_that_the_source_does_not_have_is_left_out(translator):
     ids = translator.prefix_ids("le chat voit le chien .")
-    for source, split, expected in (("the dog", True, ""), ("the dog", False, " ."), ("the dog .", True, " .")):
-        _, _, (segment,), (encoded,), _ = keep_whole(source, translator.encode)
-        draft = Draft(segment, encoded, [Hypothesis(ids, -1.0, -1.0, "end", [])])
-        spell_drafts(translator, [draft], None, split)
+    for source, splits, expected in (("the dog", True, ""), ("the dog", False, " ."), ("the dog .", True, " .")):
+        (draft,) = whole(source, translator.encode).drafts
+        draft.found = [Hypothesis(ids, -1.0, -1.0, "end", [])]
+        translator.spell([draft], None, splits)
         assert draft.texts == ["le chat voit le chien" + expected]
     pairs = [("Open", "Ouvrir."), ("Open.", "Ouvrir."), ("Wait", "Attendez..."), ("(open)", "(ouvrir)."), ("", ".")]
     assert [end_alike(*pair) for pair in pairs] == ["Ouvrir", "Ouvrir.", "Attendez...", "(ouvrir).", "."]
 
 
 def test_candidates_that_differ_in_the_kind_of_space_are_one(translator):
-    _, _, (segment,), (encoded,), _ = keep_whole("the cat", translator.encode)
+    encoded = translator.encode("the cat")
     found = [Hypothesis([5, number], -1.0, -1.0, "end", []) for number in range(4, 8)]
     texts = ["5 %", "5\u202f%", "5\u00a0%", "6 %"]
-    draft = Draft(segment, encoded, found, texts)
-    written = translations_of(translator, draft, translator.settings(nbest=3, beam=4))
+    draft = Draft((0, 7), "the cat", encoded, None, found, texts)
+    written = translator.candidates(draft, translator.settings(nbest=3, beam=4))
     assert [one.text for one in written] == ["5 %", "6 %"]
     assert written[0].nbest is written
-    sampled = translations_of(translator, draft, translator.settings(nbest=3, beam=4, temperature=1.0))
+    sampled = translator.candidates(draft, translator.settings(nbest=3, beam=4, temperature=1.0))
     assert [one.text for one in sampled] == texts[:3]
 
 
@@ -86,7 +85,7 @@ def test_a_text_of_too_many_tokens_is_not_translated(translator):
 def test_a_prefix_or_split_false_keeps_a_text_whole(translator):
     text = "the cat sees the dog . I see a house ."
     assert translator.translate(text, split=False).text == translator.translate(text, prefix="").text
-    assert len(keep_whole(text, translator.encode).segments) == 1
+    assert len(whole(text, translator.encode).drafts) == 1
 
 
 def test_a_long_sentence_is_cut_at_clauses_with_a_note(translator):

@@ -17,8 +17,8 @@ from test_train_ranks import close
 import regard
 from regard.cluster.ranks import LOST, Head, Job, Reporter, follow, run_rank, train_on_ray
 from regard.errors import ConfigError, RunError, TrainingError
+from regard.runs.folder import newest_checkpoint
 from regard.training.events import DataReady, Noticed, Resumed, Stepped
-from regard.training.runs import newest_checkpoint
 
 SETTINGS = ("train.steps=160", "train.save_every=10", "train.validate_every=1000", "train.clip=0.1")
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from serve_parts import Server, serving, shared
 
-from regard.training.known import find_run
+from regard.runs.included import find_run
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,12 @@ from browser_parts import opened, picture, until
 from npm_parts import packages
 from serve_parts import Server, one_vector, serving, trained
 
-from regard.api.links import Heads, keep_choice
+from regard.api.heads import Heads, keep_choice
 from regard.look import Trace
 from regard.look.html import page_tree
 from regard.look.trace_file import write
+from regard.runs import folder as runs
 from regard.serve.access import Access, AccessToken
-from regard.training import runs
 
 pytestmark = pytest.mark.browser
 TEXT = "ba da fo"

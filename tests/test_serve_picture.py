@@ -20,7 +20,7 @@ import pytest
 from browser_parts import opened, picture, until
 from npm_parts import packages
 from PIL import Image
-from serve_parts import Server, captioner, serving, trained
+from serve_parts import Server, calling, captioner, serving, trained
 
 from regard.api.loading import load
 from regard.corpora import shapes
@@ -30,11 +30,11 @@ from regard.look.html import page_tree
 from regard.look.trace import Trace
 from regard.look.trace_data import Picture
 from regard.look.trace_file import write
+from regard.runs.experiment import resolve
 from regard.serve.access import Access, AccessToken
 from regard.serve.captions import CaptionModel
 from regard.serve.limits import Limits, StoppedError
 from regard.serve.model_process import load_model
-from regard.training.experiment import resolve
 from regard.training.start import train
 
 SCENE = encode_png(shapes.draw_scene(shapes.scene(7)))
@@ -116,11 +116,11 @@ def test_a_client_that_left_is_not_waited_for() -> None:
     model = load_model(str(captioner()), Limits())
     assert isinstance(model, CaptionModel)
     with pytest.raises(StoppedError):
-        model.caption(model.read(SCENE), None, 1, lambda: True)
+        model.caption(model.read(SCENE), None, 1, calling(lambda: True))
     asked = itertools.count()
     written = len(model.writer.caption(SCENE).tokens) + 1
     with pytest.raises(StoppedError):
-        model.caption(model.read(SCENE), None, 1, lambda: next(asked) > written + 1)
+        model.caption(model.read(SCENE), None, 1, calling(lambda: next(asked) > written + 1))
 
 
 def test_models_are_distinguished_by_kind(server: Server) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import regard
 from regard.look.table import arrange
-from regard.training.known import find_run
+from regard.runs.included import find_run
 
 NAMES = {"en-fr": "transformer", "en-fr/bahdanau": "bahdanau", "en-fr/cho": "cho", "fr-en": "transformer"}
 AREA = "The agreement on the European Economic Area was signed in August 1992."

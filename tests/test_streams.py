@@ -29,14 +29,14 @@ from regard.models.contract import TextModel
 from regard.models.lstm_lm import LSTMLanguageModel
 from regard.models.lstmn import LSTMNLanguageModel
 from regard.models.transformer_lm import TransformerLanguageModel
+from regard.runs.experiment import resolve
+from regard.runs.folder import newest_checkpoint, read_cursor
+from regard.runs.settings import TrainConfig
 from regard.symbols import END, PAD, START
 from regard.training.events import Resumed, Stepped
-from regard.training.experiment import resolve
 from regard.training.language import Language
 from regard.training.loop import Loop
 from regard.training.objectives import likelihood
-from regard.training.runs import newest_checkpoint, read_cursor
-from regard.training.settings import TrainConfig
 from regard.training.start import train as begin
 
 CPU = torch.device("cpu")

@@ -17,9 +17,9 @@ from regard.cluster.shards import Input, Plan, write_results
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.groups import ONE_SEED, System, compare_groups, plot_groups
 from regard.evaluate.significance import group_bootstrap
+from regard.runs.folder import checkpoints, is_finished
+from regard.sealed import locked
 from regard.training.events import Validated
-from regard.training.locks import locked
-from regard.training.runs import checkpoints, is_finished
 
 SMALL = """
 [data]
@@ -42,7 +42,7 @@ validate_sentences = 0
 @pytest.fixture(autouse=True)
 def workers_as_forks(monkeypatch):
     """A worker that imports everything takes seconds; test_shards.py starts them as users do."""
-    monkeypatch.setattr("regard.cluster.local._SPAWN", context)
+    monkeypatch.setattr("regard.processes.context", context)
 
 
 def write(folder: Path, text: str, name: str = "sweep.toml") -> Path:

@@ -28,10 +28,10 @@ from regard.models.encdec import Sutskever, SutskeverConfig
 from regard.models.monotonic import Monotonic, MonotonicConfig
 from regard.models.pointer import Pointer, PointerConfig
 from regard.models.transformer import VARIANTS, Transformer
+from regard.runs.experiment import resolve
+from regard.runs.settings import TrainConfig
 from regard.symbols import END, PAD, START, UNKNOWN
-from regard.training.experiment import resolve
 from regard.training.objectives import coverage_loss
-from regard.training.settings import TrainConfig
 from regard.training.start import train as begin
 from regard.training.translation import TranslationTask
 

@@ -10,9 +10,9 @@ import trained
 from commands import regard as command
 
 import regard as library
+from regard.api.drafts import copy_unknown
 from regard.api.files import translate_file
 from regard.api.terms import Termbase, link_terms, read_terms
-from regard.api.translation import copy_unknown
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 from regard.files.segment import Link

@@ -11,12 +11,12 @@ import regard
 from regard.api import timed
 from regard.api.training import plan
 from regard.errors import ConfigError, DataError, RunError
+from regard.runs.experiment import resolve
+from regard.runs.settings import TrainConfig
 from regard.training.clock import FEW, Clock
 from regard.training.events import Noticed, Stepped
-from regard.training.experiment import resolve
 from regard.training.notices import long_warmup
 from regard.training.schedules import Moment, cosine
-from regard.training.settings import TrainConfig
 
 DATA = {"corpus": "reverse", "size": 400, "max_words": 6}
 

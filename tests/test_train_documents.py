@@ -20,13 +20,13 @@ from regard.models import attentive_lm, document, lstm_lm
 from regard.models.attentive_lm import AttentiveLanguageModel
 from regard.models.document import DocumentClassifier
 from regard.models.lstm_lm import LSTMLanguageModel
+from regard.runs.settings import TrainConfig
 from regard.symbols import PAD
 from regard.training.distributed import Ranks
 from regard.training.documents import Documents, read_vectors
 from regard.training.events import Stepped
 from regard.training.language import Language
 from regard.training.loop import Loop
-from regard.training.settings import TrainConfig
 
 CPU = torch.device("cpu")
 TRAIN = TrainConfig(batch_tokens=900, device="cpu", epochs=1)

@@ -18,8 +18,7 @@ from faults import FAULTS, Crash, Disk, every_place
 from test_train_resume import state_of
 
 from regard.errors import RegardError, RunError
-from regard.training.events import Journal
-from regard.training.runs import (
+from regard.runs.folder import (
     checkpoints,
     digest,
     find_weights,
@@ -31,6 +30,7 @@ from regard.training.runs import (
     read_tensors,
     save_checkpoint,
 )
+from regard.training.events import Journal
 
 
 def tensors(step: int) -> dict[str, torch.Tensor]:
@@ -288,9 +288,7 @@ def little(tmp_path):
 
 def test_a_disk_that_is_really_full_at_many_sizes(little, monkeypatch):
     place, resize = little
-    monkeypatch.setattr(
-        sys.modules["regard.training.runs"], "SPARE", 0
-    )  # let the disk find out, not the check before it
+    monkeypatch.setattr(sys.modules["regard.runs.folder"], "SPARE", 0)  # let the disk find out, not the check before it
     run = place / "run"
     refused = 0
     for pages in range(4, 24):

@@ -14,20 +14,20 @@ from test_train_resume import state_of
 from regard.decode.hypothesis import Hypothesis
 from regard.errors import ConfigError, DataError, TrainingError
 from regard.models.registry import MODELS, preset
+from regard.runs.cursor import BLIND, Cursor
+from regard.runs.folder import average_weights, checkpoints, newest_checkpoint, read_cursor, read_tensors, withdraw
+from regard.runs.settings import TrainConfig
+from regard.runs.weights import weights_of
 from regard.training import translation
-from regard.training.cursor import BLIND, Cursor
 from regard.training.distributed import Ranks
 from regard.training.events import DataReady, Finished, Journal, Noticed, Saved, Skipped, Stepped, Validated
 from regard.training.loop import PATIENCE_WITH_NAN, grouped
 from regard.training.notices import equal_passes, few_in_time, few_updates
-from regard.training.optimisers import clip, make_optimiser, plain_optimiser, step_if
-from regard.training.runs import average_weights, checkpoints, newest_checkpoint, read_cursor, read_tensors, withdraw
+from regard.training.optimisers import OPTIMISERS, clip, make_optimiser, plain_optimiser, step_if
 from regard.training.schedules import SCHEDULES, Moment
-from regard.training.settings import TrainConfig
 from regard.training.start import prepare
 from regard.training.task import Validation
 from regard.training.update import Update, arithmetic, host_threads
-from regard.training.weights import weights_of
 
 
 class Spoiled:
@@ -509,7 +509,7 @@ def notices(run, measures):
 def test_a_model_that_ignores_its_source_is_noticed_once(tmp_path, monkeypatch):
     same, other = (3.5, 3.505), (3.5, 4.5)
     assert notices(tmp_path / "early", [same] * 5) == []
-    monkeypatch.setattr("regard.training.cursor.EARLY", 0)
+    monkeypatch.setattr("regard.runs.cursor.EARLY", 0)
     assert notices(tmp_path / "a", [same, same, other, same, same]) == []
     (found,) = notices(tmp_path / "b", [other, same, same, same, same])
     assert found.step == 1 + BLIND
@@ -614,6 +614,12 @@ def test_a_log_that_was_torn_is_mended(tmp_path):
     ]
     Journal(tmp_path, 2, due=True)
     assert metrics(tmp_path) == [{"step": 1, "loss": 2}, {"step": 2, "loss": 2}]
+
+
+def test_the_settings_name_every_schedule_and_optimiser():
+    choices = {field.name: tuple(field.metadata["allowed"]) for field in dataclasses.fields(TrainConfig)}
+    assert choices["schedule"] == tuple(SCHEDULES)
+    assert choices["optimiser"] == tuple(OPTIMISERS)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

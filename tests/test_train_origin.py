@@ -12,9 +12,9 @@ from commands import regard as command
 import regard
 from regard.api.training import gather
 from regard.errors import ConfigError, DataError, RegardError, RunError
+from regard.runs.experiment import resolve
+from regard.runs.folder import checkpoints, read_cursor, read_tensors
 from regard.training.events import DataReady, Resumed, Stepped
-from regard.training.experiment import resolve
-from regard.training.runs import checkpoints, read_cursor, read_tensors
 from regard.training.start import inherit
 from regard.training.start import train as begin
 

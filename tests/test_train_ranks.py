@@ -24,7 +24,7 @@ from commands import (
 )
 from test_train_numbers import make_loop
 
-from regard.training.runs import newest_checkpoint, read_tensors
+from regard.runs.folder import newest_checkpoint, read_tensors
 
 SETTINGS = ("train.epochs=2", "train.clip=0.1")
 UNEVEN = ("train.batch_tokens=9", "data.size=30", "train.steps=12")  # batches of one to three sentences

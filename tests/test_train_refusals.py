@@ -17,10 +17,8 @@ from regard.data.vocabulary import Vocabulary
 from regard.data.word_vocabulary import Plain
 from regard.errors import ConfigError, DataError, RegardError, RunError
 from regard.models.registry import MODELS, build, preset
-from regard.sealed import seal
-from regard.training.events import DataReady
-from regard.training.experiment import resolve
-from regard.training.runs import (
+from regard.runs.experiment import resolve
+from regard.runs.folder import (
     VERSION,
     checkpoints,
     digest,
@@ -30,8 +28,10 @@ from regard.training.runs import (
     read_cursor,
     read_tensors,
 )
+from regard.runs.weights import weightless
+from regard.sealed import seal
+from regard.training.events import DataReady
 from regard.training.start import train as begin
-from regard.training.weights import weightless
 
 SETTINGS = ("train.steps=8", "train.validate_every=4", "train.best_by=loss")
 
@@ -387,11 +387,10 @@ def test_no_number_in_the_settings_takes_memory_before_the_weights_are_compared(
 
 
 def test_layers_without_end_are_refused():
-    config = replace(preset("transformer", "tiny"), source_vocabulary=50, target_vocabulary=50, decoder_layers=10_001)
-    with weightless({}, "weights"), pytest.raises(ConfigError, match=r"decoder_layers must be at most 10,000; got"):
-        build("transformer", config)
+    with pytest.raises(ConfigError, match=r"model.decoder_layers must be at least 0 and at most 10,000; got 10001"):
+        replace(preset("transformer", "tiny"), decoder_layers=10_001)
 
 
 def test_a_corpus_without_end_is_not_generated(tmp_path):
-    with pytest.raises(ConfigError, match=r"data\.size must be at most 100000000"):
+    with pytest.raises(ConfigError, match=r"data\.size must be at least 1 and at most 100,000,000; got"):
         small.train("luong", tmp_path / "run", f"data.size={10**15}")

@@ -11,9 +11,10 @@ import small
 from commands import KillAfter, SignalLater, metrics, regard, sha256, steps_made
 
 from regard.errors import RunError
-from regard.training import loop, runs
+from regard.runs import folder as runs
+from regard.runs.folder import checkpoints, newest_checkpoint, read_cursor, read_tensors
+from regard.training import loop
 from regard.training.events import Resumed, Saved, Stepped
-from regard.training.runs import checkpoints, newest_checkpoint, read_cursor, read_tensors
 
 CASES = {
     "bahdanau": ("model.dropout=0.3", "train.epochs=2", "data.size=40"),

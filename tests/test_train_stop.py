@@ -15,10 +15,9 @@ from test_train_resume import HISTORY, state_of
 
 from regard.api.training import gather
 from regard.errors import ConfigError, RunError
+from regard.runs.experiment import resolve
+from regard.runs.folder import checkpoints, held, newest_checkpoint, read_config, read_cursor
 from regard.training.events import Stepped
-from regard.training.experiment import resolve
-from regard.training.locks import held
-from regard.training.runs import checkpoints, newest_checkpoint, read_config, read_cursor
 from regard.training.start import claim, train
 
 SETTINGS = ("train.epochs=2", "model.dropout=0.2", *HISTORY)
@@ -90,7 +89,7 @@ def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_up_for(number, ex
 def test_a_signal_while_saving_or_finishing_waits_for_it(expected, tmp_path):
     run, command = tmp_path / "run", small.arguments("bahdanau", tmp_path / "run", *SETTINGS)
     log = tmp_path / "log"
-    stopped(run, regard(*command, folder=log, plant=SignalIn("regard.training.runs:write_atomically", [7])))
+    stopped(run, regard(*command, folder=log, plant=SignalIn("regard.runs.folder:write_atomically", [7])))
     done = regard(*command, folder=log, plant=SignalIn("regard.training.checkpoints:Checkpoints.publish", [1]))
     assert done.code == 0
     assert "done at step" in done.err

@@ -8,7 +8,7 @@ from kept import kept
 
 import regard
 from regard.api.training import gather
-from regard.training.experiment import resolve
+from regard.runs.experiment import resolve
 from regard.training.start import train as begin
 
 COMMON = ("train.validate_sentences=0", "train.validate_every=100000", "data.held_out=20")

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.api.links import CHOICE, Heads, is_fixed
+from regard.api.heads import CHOICE, Heads, is_fixed
 from regard.api.loading import build_outline, read_experiment
 from regard.api.translator import Translator
 from regard.errors import DataError, RunError, check_known, counted
 from regard.evaluate import alignment
 from regard.look.table import leading_modules
 from regard.look.trace import Trace
+from regard.runs.included import shipped_name
 from regard.text.pharaoh import Alignment, Gold
-from regard.training.known import shipped_name
 from regard.work import Progress, reporting
 
 MEAN = "mean"  # joins two directions by their weights instead of their links

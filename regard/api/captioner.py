@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.api import tracing
-from regard.api.tracing import Output, Trained
+from regard.api.trained import Output, Trained
 from regard.data.captions import open_captions, without_punctuation
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.vocabulary import Vocabulary
@@ -23,8 +23,8 @@ from regard.look.change import Change, change
 from regard.look.tokens import Side
 from regard.look.trace import Trace
 from regard.look.trace_data import Picture
+from regard.runs.experiment import Experiment
 from regard.symbols import END
-from regard.training.experiment import Experiment
 from regard.work import Progress, reporting
 
 Image = str | Path | bytes | Pixels  # a file, its bytes, or pixels [side, side, 3]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from regard.api.tracing import Trained
+from regard.api.trained import Trained
 from regard.data import documents as corpus
 from regard.data.batching import ShardedPlan
 from regard.data.vocabulary import Vocabulary
@@ -14,8 +14,8 @@ from regard.errors import DataError
 from regard.evaluate.classification import BagOfWords, ClassScore, score_classes
 from regard.look.documents import DocumentTrace, look_at
 from regard.models.document import DocumentClassifier
+from regard.runs.experiment import Experiment
 from regard.text.lines import is_blank
-from regard.training.experiment import Experiment
 from regard.work import Progress, reporting
 
 _WORDS = 16_384  # in a batch

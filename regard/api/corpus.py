@@ -19,20 +19,19 @@ import torch
 
 from regard.api import aligning
 from regard.api.aligning import ARGMAX, Linking, link, weigh_pairs
-from regard.api.links import CHOICE, FILE, Heads
+from regard.api.drafts import Translation
+from regard.api.heads import CHOICE, FILE, Heads
 from regard.api.loading import Run, load
-from regard.api.translation import Translation
 from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import need_ray, run_ray
 from regard.cluster.shards import FORMATS, Count, Plan, Start, Work, finished, fold, forget, join, make_plan
 from regard.errors import ConfigError, DataError, RegardError, RunError, check_known
 from regard.look.measure import Reach, ReachSum, Report, ReportSum
 from regard.look.record import attentions
-from regard.sealed import digest
+from regard.runs.folder import find_weights, unfinished_at
+from regard.runs.included import find_run
+from regard.sealed import digest, locked
 from regard.text.pharaoh import format_pharaoh
-from regard.training.known import find_run
-from regard.training.locks import locked
-from regard.training.runs import find_weights, unfinished_at
 from regard.work import Progress, usable_cores
 
 PLACES = ("local", "ray")

@@ -11,10 +11,10 @@ from regard.errors import RunError, check_known
 from regard.interop.ctranslate2 import export_ctranslate2
 from regard.interop.onnx import export_onnx
 from regard.models.contract import attentions_to_source
+from regard.runs.folder import FINISHED, belongings, checkpoints, find_weights, read_cursor, read_manifest
+from regard.runs.included import find_run
+from regard.runs.int8 import check_new, export_small
 from regard.sealed import read_small
-from regard.training.known import find_run
-from regard.training.runs import FINISHED, belongings, checkpoints, find_weights, read_cursor, read_manifest
-from regard.training.small import check_new, export_small
 
 FORMATS = {
     "small": "a run folder with int8 weights and without corpus and checkpoints, for every regard command",

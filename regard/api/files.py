@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.api.translation import Translation
+from regard.api.drafts import Translation
 from regard.api.translator import Translator
 from regard.data.tmx import write_memory
 from regard.errors import DataError

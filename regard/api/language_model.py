@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.api.tracing import Trained, check_length, check_words, note_unseen, tokens_of, trace_forward
+from regard.api.tracing import check_length, check_words, note_unseen, tokens_of, trace_forward
+from regard.api.trained import Trained
 from regard.api.translator import clean
 from regard.data.batching import ShardedPlan
 from regard.data.text_corpus import TextRows, TextStreams, make_rows
@@ -19,8 +20,8 @@ from regard.evaluate.scores import perplexity
 from regard.look.measure import Reach, ReachSum, reach_sums
 from regard.look.record import attentions
 from regard.look.trace import Trace
+from regard.runs.experiment import Experiment
 from regard.symbols import END
-from regard.training.experiment import Experiment
 from regard.work import Progress, reporting
 
 _READ_TOKENS = 4096  # in a batch whose attention is recorded

@@ -11,8 +11,8 @@ from torch import nn
 
 from regard.api.captioner import CaptionWriter
 from regard.api.classifier import Classifier
+from regard.api.heads import find_choice
 from regard.api.language_model import Writer
-from regard.api.links import find_choice
 from regard.api.translator import Translator
 from regard.data.documents import load_words
 from regard.data.tmx import plain_tag
@@ -21,12 +21,11 @@ from regard.decode.ensemble import Ensemble
 from regard.errors import ConfigError, RunError, check_known
 from regard.interop.ctranslate2 import open_engine
 from regard.models.registry import build
-from regard.training.experiment import Experiment, resolve
-from regard.training.known import find_run, shipped_name
-from regard.training.runs import find_weights, read_config
-from regard.training.small import read_full_shapes, read_weights
-from regard.training.start import choose_device
-from regard.training.weights import build_filled, weightless
+from regard.runs.experiment import Experiment, resolve
+from regard.runs.folder import find_weights, read_config
+from regard.runs.included import find_run, shipped_name
+from regard.runs.int8 import read_full_shapes, read_weights
+from regard.runs.weights import build_filled, choose_device, weightless
 
 Run = str | Path
 ENGINES = ("regard", "ctranslate2")

@@ -37,12 +37,11 @@ from regard.data.prepare import Stages
 from regard.errors import ConfigError, DataError, RunError, check_known
 from regard.evaluate.groups import GroupTable, System, compare_groups, plot_groups
 from regard.models.registry import build
-from regard.sealed import write_atomically
+from regard.runs.experiment import SECTIONS, Experiment, check_tables
+from regard.runs.folder import newest_checkpoint, read_cursor
+from regard.sealed import locked, write_atomically
 from regard.text.lines import Digests, read_lines
 from regard.training.events import BEFORE_THE_END
-from regard.training.experiment import SECTIONS, Experiment, check_tables
-from regard.training.locks import locked
-from regard.training.runs import newest_checkpoint, read_cursor
 from regard.training.start import differences, open_data
 from regard.training.start import train as begin
 from regard.work import Progress

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.api.translation import Draft
+from regard.api.drafts import Draft
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.terms import Term
@@ -169,8 +169,7 @@ def place_terms(
     """
     begins = prefixes or [[] for _ in drafts]
     sentences = [
-        _Wanted(draft, terms.find(draft.segment.text), vocabulary, begin)
-        for draft, begin in zip(drafts, begins, strict=True)
+        _Wanted(draft, terms.find(draft.words), vocabulary, begin) for draft, begin in zip(drafts, begins, strict=True)
     ]
     waiting = [sentence for sentence in sentences if sentence.missing(sentence.plain)]
     for sentence in waiting:

@@ -17,10 +17,11 @@ from regard.data.corpus import find_corpus
 from regard.data.settings import DataConfig
 from regard.errors import ConfigError, DataError, counted
 from regard.models.registry import build, preset
-from regard.training.experiment import resolve
-from regard.training.known import find_run
-from regard.training.runs import find_weights, read_config
-from regard.training.start import LANGUAGES, check_languages, choose_device
+from regard.runs.experiment import resolve
+from regard.runs.folder import find_weights, read_config
+from regard.runs.included import find_run
+from regard.runs.weights import choose_device
+from regard.training.start import LANGUAGES, check_languages
 
 SIZES = ((1, 32), (2, 48), (2, 64), (2, 96), (2, 128), (3, 192), (3, 256), (4, 384), (6, 512))  # layers, width
 MEASURED = (2, 64), (3, 256)  # sizes whose speed is measured; that of the others is derived

@@ -1,21 +1,19 @@
-"""The base of all trained models, and the trace of a sentence and its output: a forward pass with every attention call
-recorded, and the other parts of a trace (search tree, forced words, notes)."""
+"""The trace of a sentence and its output: a forward pass with every attention call recorded, and the other parts of a
+trace (search tree, forced words, notes)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.api.passages import NOTES, unseen
+from regard.api.flags import NOTES, unseen
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
 from regard.decode.hypothesis import Hypothesis
-from regard.decode.search import check_precision
-from regard.decode.settings import DecodeConfig, change_settings
 from regard.errors import ConfigError, DataError
 from regard.look.assemble import add_probabilities, assemble
 from regard.look.change import Force
@@ -25,54 +23,8 @@ from regard.look.trace import Trace
 from regard.look.trace_data import Beam, BeamNode
 from regard.models.pointer import Pointer
 from regard.symbols import END, SYMBOLS
-from regard.training.experiment import Experiment
 
 LONGEST_LOOK = 1_000  # tokens of a sentence that can be traced: every head keeps T x S numbers
-
-
-@dataclass(frozen=True)
-class Output:
-    """The output of a model, with its log-probabilities."""
-
-    text: str
-    score: float  # what the search ranks by: log-probability with the length penalty
-    logprob: float
-    tokens: list[str]
-    token_logprobs: list[float]
-    finished: str  # how it ended: "end", "length" (cut off), "not finite", "stopped" or "empty"
-    # The requested candidates, this one first; excluded from ==, which would recurse.
-    nbest: list[Self] = field(compare=False, repr=False)
-
-    def __str__(self) -> str:
-        return self.text
-
-
-class Trained:
-    """A model with the settings and the name of its run: the base of every class that `regard.load` returns."""
-
-    def __init__(self, model: nn.Module, experiment: Experiment, name: str) -> None:
-        self.model: Any = model.eval()
-        self.experiment, self.name = experiment, name
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name}: {self.experiment.name}, {self.size:,} weights on {self.device})"
-
-    @property
-    def size(self) -> int:
-        """How many weights the model has."""
-        return sum(weight.numel() for weight in self.model.parameters())
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the model's weights."""
-        device: torch.device = next(self.model.parameters()).device
-        return device
-
-    def settings(self, **changes: Any) -> DecodeConfig:
-        """The run's [decode] settings with `changes` applied; None keeps the run's value."""
-        config = change_settings(self.experiment.decode, changes)
-        check_precision(config.precision, self.device)
-        return config
 
 
 def trace_forward(

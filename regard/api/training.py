@@ -14,12 +14,12 @@ from regard.data.prepare import Stages
 from regard.data.settings import as_files, check_codes
 from regard.data.tmx import choose_languages
 from regard.errors import RunError
+from regard.runs.experiment import SECTIONS, Experiment, check_tables, resolve
+from regard.runs.folder import checkpoints
+from regard.runs.included import near_run
+from regard.runs.settings import TrainConfig
 from regard.text.lines import READING, Reading, language_of
 from regard.training.events import BEFORE_THE_END, Event, Observe, wants_stop
-from regard.training.experiment import SECTIONS, Experiment, check_tables, resolve
-from regard.training.known import near_run
-from regard.training.runs import checkpoints
-from regard.training.settings import TrainConfig
 from regard.training.start import inherit
 
 Files = str | Path | list[str]

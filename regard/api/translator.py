@@ -9,11 +9,11 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from regard.api import links, passages, tracing
-from regard.api.links import Heads
+from regard.api import drafts, flags, tracing
+from regard.api.drafts import Draft, Translation
+from regard.api.heads import Heads, diagonal, is_fixed, link_words, mark_aligning, read_together, weigh_ids, weigher
 from regard.api.terms import Placement, Termbase, TermPairs, link_terms, place_terms
-from regard.api.tracing import Trained
-from regard.api.translation import Draft, Translation, join, spell_drafts, translations_of, wrong_with_source
+from regard.api.trained import Trained
 from regard.data.expects import knows_no_capitals, languages_of
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
@@ -32,9 +32,10 @@ from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
+from regard.runs.experiment import Experiment
 from regard.symbols import END, UNKNOWN
+from regard.text.languages import other_language
 from regard.text.normalise import rewrite
-from regard.training.experiment import Experiment
 from regard.training.objectives import cross_entropy
 from regard.work import Progress, reporting
 
@@ -42,6 +43,7 @@ TERM_BEAM = 8  # smallest beam of a search for terms: one for each token of a te
 CHARACTERS = 16  # a text with more characters than this times the allowed tokens is refused without tokenising it
 BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CPU and on a GPU
 AT_ONCE = 64  # pairs whose traces are held together
+_SPACES = str.maketrans("\u00a0\u202f", "  ")  # translations that differ in the kind of space are the same
 Observe = Callable[[SearchStep], None]
 
 
@@ -132,25 +134,79 @@ class Translator(Trained):
         prefixes = None if prefix is None else self._prefixes(prefix, len(texts))
         split = split and prefixes is None
         skipped = [max_tokens is not None and bool(self.too_long(given, max_tokens)) for given in texts]
-        read = partial(passages.take_apart, most=self.experiment.data.max_length) if split else passages.keep_whole
+        read = partial(drafts.split, most=self.experiment.data.max_length) if split else drafts.whole
         parts = [read("" if skip else given, self.encode) for given, skip in zip(texts, skipped, strict=True)]
-        drafts = [Draft(*pair) for passage in parts for pair in zip(passage.segments, passage.encoded, strict=True)]
+        sentences = [draft for part in parts for draft in part.drafts]
         search: Any = self.engine.search if self.engine and not observe else partial(self._search, observe=observe)
         # The whole beam: some hypotheses may have the same text, or hold a term as a part of a longer word.
         several = config.nbest > 1 and not config.temperature
         whole = dataclasses.replace(config, nbest=config.beam) if several else config
-        rows = [draft.encoded.ids for draft in drafts]
+        rows = [draft.encoded.ids for draft in sentences]
         beams = search(rows, whole, prefixes=prefixes, progress=progress, stop=stop)
-        for draft, hypotheses in zip(drafts, beams, strict=True):
+        for draft, hypotheses in zip(sentences, beams, strict=True):
             draft.found = hypotheses
         if terms:
-            self._place_terms(self._termbase(terms), drafts, prefixes, config, stop)
-        spell_drafts(self, drafts, None if unknown == "keep" else lexicon or {}, split, terms)
-        candidates = iter(translations_of(self, draft, config) for draft in drafts)
-        translations = [join(passage, [next(candidates) for _ in passage.segments]) for passage in parts]
-        for place in (place for place, skip in enumerate(skipped) if skip):
-            translations[place] = dataclasses.replace(translations[place], finished="too long")
+            self._place_terms(self._termbase(terms), sentences, prefixes, config, stop)
+        self.spell(sentences, None if unknown == "keep" else lexicon or {}, split, terms)
+        translations = [drafts.join(part, [self.candidates(draft, config) for draft in part.drafts]) for part in parts]
+        for place, skip in enumerate(skipped):
+            if skip:
+                translations[place] = dataclasses.replace(translations[place], finished="too long")
         return translations[0] if isinstance(text, str) else translations
+
+    def spell(
+        self, sentences: list[Draft], lexicon: Mapping[str, str] | None, split: bool, terms: TermPairs | None = None
+    ) -> None:
+        """Fill in the texts of each draft: unknown words are copied from the source if there is a `lexicon`, and with
+        `split` the addresses and placeholders of the sentence are put back."""
+        vocabulary = self.target_vocabulary
+        for draft in sentences:
+            draft.texts = [vocabulary.decode(hypothesis.ids) for hypothesis in draft.found]
+        written = [(draft, at, hypothesis.ids) for draft in sentences for at, hypothesis in enumerate(draft.found)]
+        unknown = [one for one in written if UNKNOWN in one[2]] if lexicon is not None else []
+        if unknown and not isinstance(self.model, Ensemble) and attentions_to_source(self.model):
+            pairs = [draft.encoded.ids for draft, _, _ in unknown], [ids for _, _, ids in unknown]
+            for (draft, at, ids), weights in zip(unknown, self.weigh(*pairs), strict=True):
+                draft.texts[at] = drafts.copy_unknown(draft.encoded, ids, weights, vocabulary, lexicon or {})
+        if not split:
+            return
+        for draft in sentences:
+            draft.texts = [drafts.end_alike(draft.words, text) for text in draft.texts]
+        protected = [draft for draft in sentences if draft.protected]
+        if protected:
+            read = [draft.words for draft in protected for _ in draft.texts]
+            linked = iter(self.link_words(read, [text for draft in protected for text in draft.texts], terms))
+            for draft in protected:
+                draft.texts = [drafts.put_back(draft, next(linked)) for _ in draft.texts]
+
+    def candidates(self, draft: Draft, config: DecodeConfig) -> list[Translation]:
+        """The different translations of one sentence, the best first; samples may be alike."""
+        unknown, before = self.check_source(draft.encoded)
+        before += ["term"] if draft.unplaced else []
+        same = self.source_language == self.target_language
+        group: list[Translation] = []
+        seen: set[str] = set()
+        for hypothesis, text in zip(draft.found, draft.texts, strict=True):
+            alike = text.translate(_SPACES) in seen and not config.temperature
+            if alike or len(group) == config.nbest:
+                continue
+            seen.add(text.translate(_SPACES))
+            ended = hypothesis.ended if draft.encoded.ids else "empty"
+            wrong = [*before, *flags.wrong_with(draft.source, text, ended, same)]
+            pieces = self.target_vocabulary.pieces(hypothesis.ids)
+            numbers = hypothesis.score, hypothesis.logprob, pieces, hypothesis.token_logprobs
+            group.append(Translation(text, *numbers, ended, group, unknown, wrong, draft.unplaced))
+        return group
+
+    def check_source(self, encoded: Tokenised) -> tuple[list[str], list[str]]:
+        """The parts of a sentence that were never seen in training, and its flags."""
+        unknown, text = flags.unseen(encoded), encoded.text
+        found = ["unseen"] if unknown else []
+        if other_language(text, self.source_language):
+            found.append("language")
+        if self.lowercases and text.lower() != text:
+            found.append("lower-cased")
+        return unknown, found
 
     def _prefixes(self, prefix: str | Sequence[str | Sequence[int]], count: int) -> list[list[int]]:
         """The ids that each of `count` translations must begin with."""
@@ -200,7 +256,7 @@ class Translator(Trained):
         tracing.check_length(encoded.ids)
         begins = None if prefix is None else self.prefix_ids(prefix)
         forced = tracing.describe_forced(vocabulary, begins)
-        flags, steps = wrong_with_source(self, encoded)[1], list[SearchStep]()
+        wrong, steps = self.check_source(encoded)[1], list[SearchStep]()
         with torch.inference_mode(), change(self.model, *(item for item in changes if item not in forces)) as changed:
             if target is None:
                 config = self.settings(**options)
@@ -214,7 +270,7 @@ class Translator(Trained):
                 forced += described
                 hypothesis = search(begins, steps.append if tree else None)
                 text, same = vocabulary.decode(hypothesis.ids), self.source_language == self.target_language
-                flags += passages.wrong_with(source, text, hypothesis.ended, same)
+                wrong += flags.wrong_with(source, text, hypothesis.ended, same)
                 written = tracing.with_end(hypothesis.ids, hypothesis.finished)
             else:
                 written = [*self.prefix_ids(target), END]
@@ -223,10 +279,10 @@ class Translator(Trained):
             spelled = [vocabulary.encode(clean(text)) for text in chosen if isinstance(text, str)]
             trace = tracing.trace_forward(
                 self.model, inputs, written, read, vocabulary, topk, changes=(*changed.describe(), *forced),
-                notes=tracing.notes_of(flags, encoded, spelled), beam=tracing.beam_of(steps, vocabulary),
+                notes=tracing.notes_of(wrong, encoded, spelled), beam=tracing.beam_of(steps, vocabulary),
                 about=self.about,
             )  # fmt: skip
-        return links.mark_aligning(trace, self.heads)
+        return mark_aligning(trace, self.heads)
 
     def trace_pairs(
         self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str] | None = None
@@ -242,7 +298,7 @@ class Translator(Trained):
                 tracing.check_length(ids)
             pairs = [([*read.ids, END], [*ids, END]) for read, ids in zip(encoded, written, strict=True)]
             traces: dict[int, Trace] = {}
-            for places, *batch in links.read_together(pairs, self.device):  # of like length
+            for places, *batch in read_together(pairs, self.device):  # of like length
                 with torch.inference_mode(), record(self.model, names) as seen:
                     self.model(*batch)
                 for row, place in enumerate(places):
@@ -263,12 +319,12 @@ class Translator(Trained):
         links of the diagonal. `terms` are linked with their own source words.
         """
         pairs = list(zip(sources, targets, strict=True))
-        linked = [links.diagonal(*pair) for pair in pairs]
+        linked = [diagonal(*pair) for pair in pairs]
         attends = not isinstance(self.model, Ensemble) and bool(attentions_to_source(self.model))
         fit = [number for number, pair in enumerate(pairs) if attends and self.can_trace(*pair)]
         traces = self.trace_pairs([sources[at] for at in fit], [targets[at] for at in fit]) if fit else ()
         for number, trace in zip(fit, traces, strict=True):
-            linked[number] = links.link_words(trace, self.heads) or linked[number]
+            linked[number] = link_words(trace, self.heads) or linked[number]
         if terms:
             base = self._termbase(terms)
             linked = [link_terms(base, *pair, words) for pair, words in zip(pairs, linked, strict=True)]
@@ -326,7 +382,7 @@ class Translator(Trained):
             ([*self.encode(sentence).ids, END], [*self.prefix_ids(reference), END])
             for sentence, reference in zip(source, target, strict=True)
         ]
-        total, batches = 0.0, links.read_together(pairs, self.device)
+        total, batches = 0.0, read_together(pairs, self.device)
         for _, read, lengths, gold in reporting(batches, progress, len(pairs), lambda batch: len(batch[0])):
             with torch.inference_mode():
                 total += float(cross_entropy(self.model(read, lengths, gold), gold)[1])
@@ -378,7 +434,7 @@ class Translator(Trained):
         return Termbase(terms, self.source_vocabulary.comparable, self.target_vocabulary.in_form)
 
     def _place_terms(
-        self, terms: Termbase, drafts: list[Draft], prefixes: list[list[int]] | None, config: DecodeConfig,
+        self, terms: Termbase, sentences: list[Draft], prefixes: list[list[int]] | None, config: DecodeConfig,
         stop: Callable[[], bool] | None,
     ) -> None:  # fmt: skip
         """Search again for the sentences whose translation misses terms."""
@@ -391,13 +447,13 @@ class Translator(Trained):
             prefixes = [way.prefix for way in ways]
             return self._search(rows, wide, terms=wanted, prefixes=prefixes, stop=stop) if rows else []
 
-        place_terms(terms, drafts, prefixes, self.target_vocabulary, search, self.weigh)
+        place_terms(terms, sentences, prefixes, self.target_vocabulary, search, self.weigh)
 
     def check_changes(self, changes: Sequence[Change]) -> None:
         """Refuse changes of attention if the model has none; words can be forced in any model."""
         if isinstance(changes, Change):
             raise DataError("Changes are a list, as in changes=[Mask(0)]; got a single change.")
-        if any(not isinstance(item, Force) for item in changes) and links.is_fixed(self.model):
+        if any(not isinstance(item, Force) for item in changes) and is_fixed(self.model):
             raise RunError(
                 f"{self.name} has no attention to words to change (model {self.experiment.name}); force words of "
                 f"the translation, or use another model, such as bahdanau, luong or transformer."
@@ -405,7 +461,7 @@ class Translator(Trained):
 
     def _weigher(self, source: Tensor, lengths: Tensor) -> Weigh:
         self.needs_one_model("use the coverage penalty")
-        return links.weigher(self.model, source, lengths)
+        return weigher(self.model, source, lengths)
 
     def needs_one_model(self, what: str) -> None:
         """Refuse an ensemble."""
@@ -414,7 +470,7 @@ class Translator(Trained):
 
     def weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
         """The weights [T, S] of each pair of ids by which words are linked."""
-        return links.weigh_ids(self.model, self.heads, sources, targets, self.device)
+        return weigh_ids(self.model, self.heads, sources, targets, self.device)
 
 
 def check_references(source: Sequence[str], target: Sequence[str]) -> None:

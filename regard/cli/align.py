@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from regard.api.aligning import Linking
-    from regard.api.links import Heads
+    from regard.api.heads import Heads
     from regard.look.trace import Trace
     from regard.text.pharaoh import Alignment
     from regard.text.pharaoh import Gold as GoldLinks
@@ -91,7 +91,7 @@ class LinkOptions:
 
     def heads(self) -> "Heads":
         """The layer, head and shift that were passed."""
-        from regard.api.links import Heads
+        from regard.api.heads import Heads
 
         return Heads(self.layer, self.head, self.shift)
 
@@ -176,7 +176,7 @@ def _put_links(links: "list[Alignment]", out: Path | None, answers: "list[GoldLi
 
 def _check_choice(run: Path, back: Path | None, answers: "list[GoldLinks] | None") -> None:
     """Refuse to choose heads without anything to compare with, or to change a model that ships."""
-    from regard.training.known import check_own
+    from regard.runs.included import check_own
 
     if answers is None and back is None:
         raise ConfigError("--choose needs --gold, or --back to compare with.")
@@ -258,7 +258,7 @@ class _Direction:
         return self.heads.describe(self.translator.model)
 
     def keep_choice(self) -> None:
-        from regard.api.links import keep_choice
+        from regard.api.heads import keep_choice
 
         keep_choice(self.run, self.heads)
         typer.echo(f"saved in {self.run}: {self.described}", err=True)

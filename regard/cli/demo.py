@@ -72,8 +72,8 @@ def demo(
 
 def show_shipped(folder: Path) -> None:
     """Real sentences with the models that ship, and the alignment of one."""
+    from regard.runs.included import shipped_folder
     from regard.sealed import make_folder
-    from regard.training.known import shipped_folder
 
     make_folder(folder)
     if shipped_folder("en-fr") is None or shipped_folder("en-fr/bahdanau") is None:

@@ -155,7 +155,7 @@ def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:
 
 def run_and_text(arguments: list[str]) -> tuple[Path, str]:
     """The run and what to show; without a run, the model that ships."""
-    from regard.training.known import FOLDERS, find_run
+    from regard.runs.included import FOLDERS, find_run
 
     name, *rest = arguments if len(arguments) > 1 else [DEFAULT, *arguments]
     if len(rest) != 1:
@@ -168,14 +168,14 @@ def run_and_text(arguments: list[str]) -> tuple[Path, str]:
 
 def _translation(translator: Any, text: str, given: dict[str, Any]) -> tuple[Any, str | None]:
     """The trace of a translation and, with what-ifs, the translation without them."""
-    from regard.api import inspecting
+    from regard.api import what_ifs
     from regard.api.terms import read_terms
     from regard.look.change import Change, Force, Temperature
     from regard.look.text import label
 
-    changes: list[Change] = [inspecting.silence(translator, place) for place in given.get("silence", ())]
+    changes: list[Change] = [what_ifs.silence(translator, place) for place in given.get("silence", ())]
     for word in given.get("mask", ()):
-        changes += inspecting.mask_word(translator, text, word)
+        changes += what_ifs.mask_word(translator, text, word)
     changes += [Temperature(given["temperature"])] if "temperature" in given else []
     beginnings: list[str] = []
     for forced in given.get("force", ()):

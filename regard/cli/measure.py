@@ -46,7 +46,7 @@ def heads(
     """
     from regard.api.aligning import check_attends
     from regard.api.corpus import read_report, report_corpus
-    from regard.api.inspecting import report_heads
+    from regard.api.measuring import report_heads
     from regard.evaluate.alignment import read_gold
     from regard.look.measure import MEASURES
 
@@ -75,7 +75,7 @@ def heads(
 
 def _put_worth(translator: Any, sources: list[str], targets: list[str], beam: int, as_json: bool) -> None:
     """Print the loss in BLEU without each head."""
-    from regard.api.inspecting import silence_heads
+    from regard.api.measuring import silence_heads
 
     with bar("removing heads") as progress:
         worth = silence_heads(translator, sources, targets, beam, progress)
@@ -123,7 +123,7 @@ def flow(
     out: Annotated[Path | None, Option(help="Draw the curves: .svg, .png or .pdf.")] = None,
 ) -> None:
     """Show how far influence reaches: gradient norm by distance, in total and with the attention weights held fixed."""
-    from regard.api.inspecting import flow_of
+    from regard.api.measuring import flow_of
     from regard.look.flow import Flow, draw_flows
     from regard.look.text import label
 

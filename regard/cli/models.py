@@ -12,7 +12,7 @@ from regard.cli.text import fitted, note_unfinished, put
 from regard.errors import ConfigError, check_known, counted
 
 if TYPE_CHECKING:
-    from regard.training.experiment import Experiment
+    from regard.runs.experiment import Experiment
 
 
 def models(
@@ -22,7 +22,7 @@ def models(
 ) -> None:
     """List the models and the included trained models. With a name: the settings of a model, or what a trained model or
     run folder expects, how it was trained, and its scores."""
-    from regard.training.known import FOLDERS
+    from regard.runs.included import FOLDERS
 
     trained = name is not None and ("/" in name or Path(name).is_dir() or name in FOLDERS)
     if preset is not None and (trained or name is None):
@@ -69,8 +69,8 @@ def describe_model(name: str, preset: str) -> None:
     """The settings of a model at the size of a preset, and its named variants."""
     from regard.config import describe
     from regard.models.registry import MODELS, entry, installed
-    from regard.training.experiment import resolve
-    from regard.training.known import FOLDERS, runs_in
+    from regard.runs.experiment import resolve
+    from regard.runs.included import FOLDERS, runs_in
 
     check_known("model", name, [*MODELS, *installed(), *FOLDERS, *runs_in(Path())])
     found, chosen = entry(name), resolve({"model": {"name": name, "preset": preset}})
@@ -94,7 +94,7 @@ def describe_model(name: str, preset: str) -> None:
 def list_shipped() -> None:
     """The trained models of this installation, with what their cards say."""
     from regard.api.exporting import about_run, read_card
-    from regard.training.known import shipped
+    from regard.runs.included import shipped
 
     found = shipped()
     put("\nTrained models, used like run folders:" if found else "\nNo trained models are installed.")
@@ -117,8 +117,8 @@ def describe_run(name: str) -> None:
     from regard.api.exporting import about_run, read_card
     from regard.api.loading import read_experiment
     from regard.models.registry import entry
-    from regard.training.known import find_run
-    from regard.training.runs import find_weights
+    from regard.runs.folder import find_weights
+    from regard.runs.included import find_run
 
     folder = find_run(name)
     experiment, about, card = read_experiment(folder), about_run(folder), read_card(folder)

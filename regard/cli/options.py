@@ -47,7 +47,7 @@ def ungrouped(command: Callable[..., None]) -> Callable[..., None]:
 
 def run_folder(name: str) -> Path:
     """The folder of a run, or of the included model of this name."""
-    from regard.training.known import find_run
+    from regard.runs.included import find_run
 
     return find_run(name)
 

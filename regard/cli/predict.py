@@ -102,7 +102,7 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Sample texts that continue a prefix."""
-    from regard.api.passages import unseen
+    from regard.api.flags import unseen
     from regard.api.translator import clean
     from regard.look.text import label
 

@@ -27,10 +27,10 @@ def serve(
     engine: Engine = "regard",
 ) -> None:
     """Serve a web page, and the REST APIs of LibreTranslate and DeepL."""
+    from regard.runs.included import find_run, shipped
     from regard.serve import run
     from regard.serve.access import Access, read_tokens
     from regard.serve.limits import Limits
-    from regard.training.known import find_run, shipped
 
     known = read_tokens(token, tokens)
     folders = [str(find_run(name)) for name in runs] if runs else [str(folder) for folder in shipped().values()]

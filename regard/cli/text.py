@@ -68,7 +68,7 @@ def load(
 
     An included model is called by its name, such as en-fr, not by its folder.
     """
-    from regard.training.known import find_run, shipped_name
+    from regard.runs.included import find_run, shipped_name
 
     loaded = regard.load(run, device, task, engine)
     runs = [run] if isinstance(run, str | Path) else run
@@ -81,8 +81,8 @@ def load(
 
 def note_unfinished(run: str | Path) -> None:
     """Print a note on standard error if a run has not finished training."""
-    from regard.training.known import find_run
-    from regard.training.runs import unfinished_at
+    from regard.runs.folder import unfinished_at
+    from regard.runs.included import find_run
 
     step = unfinished_at(find_run(run))
     if step is not None:
@@ -133,7 +133,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
 
 def _note_language(sources: list[str], own: str) -> list[str]:
     """A note if the first sentences are clearly in another language than the model's source language."""
-    from regard.api.passages import other_language
+    from regard.text.languages import other_language
 
     found = other_language("\n".join(sources[:CHUNK]), own)
     note = f"the source sentences look like {found}, but the model reads {own}."

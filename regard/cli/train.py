@@ -30,7 +30,7 @@ class WithSettings(Command):
         from regard.config import describe
         from regard.data.settings import DataConfig
         from regard.decode.settings import DecodeConfig
-        from regard.training.settings import TrainConfig
+        from regard.runs.settings import TrainConfig
 
         formatter.write("\nSettings for translation (for those of a model: `regard models NAME`):\n")
         for section, config in (("train", TrainConfig), ("data", DataConfig), ("decode", DecodeConfig)):

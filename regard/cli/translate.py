@@ -223,7 +223,7 @@ def write_corpus(
 def write_translated(translator: "regard.Translator", file: Path, out: Path, options: dict[str, Any]) -> None:
     """Translate a file into another one, and report problems."""
     from regard.api.files import translate_file
-    from regard.api.passages import NOTES
+    from regard.api.flags import NOTES
 
     check_out(out)
     with bar("translating") as progress:
@@ -253,7 +253,7 @@ class Notes:
 
     def add(self, number: int, line: str, found: Any) -> None:
         """Report the problems of the translation of line `number`, and count those that are reported at the end."""
-        from regard.api.passages import NOTES
+        from regard.api.flags import NOTES
 
         notes = [NOTES[flag] for flag in found.flags if flag in self.AT_ONCE]
         notes += [f"the term {term} could not be placed" for term in found.unplaced]
@@ -275,7 +275,7 @@ class Notes:
 
     def conclude(self, lines: int) -> None:
         """Report what concerns all lines; raise an error if some were too long."""
-        from regard.api.passages import NOTES
+        from regard.api.flags import NOTES
         from regard.look.text import label
 
         listed = [f"{label(word)} (line {number})" for word, number in self.first.items()]

@@ -97,7 +97,7 @@ def _refusal(error: Any, context: Any, given: list[str]) -> str:
 
 def _joined(given: list[str]) -> str:
     """A hint if the name of an included model was written as two words."""
-    from regard.training.known import FOLDERS
+    from regard.runs.included import FOLDERS
 
     names = (f"{first}/{second}" for first, second in itertools.pairwise(given))
     return next((f"Did you mean {name}?" for name in names if name in FOLDERS), "")
@@ -167,7 +167,7 @@ def _section_of(name: str, takes: str) -> str:
     """The section of a setting that the command takes; empty if it takes none of this name."""
     from regard.data.settings import DataConfig
     from regard.decode.settings import DecodeConfig
-    from regard.training.settings import TrainConfig
+    from regard.runs.settings import TrainConfig
 
     for section, settings in (("train", TrainConfig), ("data", DataConfig), ("decode", DecodeConfig)):
         if re.search(rf"\b(section|{section})\.key=value", takes) and name in (

@@ -21,9 +21,9 @@ from regard.cluster.ray import connect
 from regard.data.prepare import Stages
 from regard.errors import ConfigError, RegardError, RunError, TrainingError, brief, check_known, counted
 from regard.models.registry import IMPORTED
+from regard.runs.experiment import Experiment, resolve
 from regard.sealed import make_folder
 from regard.training.events import DataReady, Event, Finished, Noticed, Observe, Stepped, wants_stop
-from regard.training.experiment import Experiment, resolve
 from regard.training.start import train
 from regard.training.stopping import Stop
 

@@ -5,20 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from regard.config import check_range, setting
+from regard.config import setting
 from regard.corpora.registry import check_kind
 from regard.errors import ConfigError, brief
 from regard.text.lines import Reading
 from regard.text.normalise import FORMS
 
-MOST_GENERATED = 100_000_000  # pairs of a built-in corpus, which is in memory
 _CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")  # of a language, with script, region and variants
-
-
-def check_least(config: Any, **least: int) -> None:
-    """Refuse a setting of [data] below its minimum."""
-    for name, number in least.items():
-        check_range("data", config, f"[{number}, inf)", name)
 
 
 @dataclass(frozen=True)
@@ -39,8 +32,8 @@ class DataConfig(Reading):
     alignment: str | tuple[str, ...] = setting(
         "", "file or list of files with word links i-j, one line per pair; gold = those of a built-in corpus"
     )
-    size: int = setting(20_000, "number of sentence pairs to generate for a built-in corpus")
-    min_words: int = setting(3, "minimum number of source words in a generated sentence")
+    size: int = setting(20_000, "number of sentence pairs to generate for a built-in corpus", "[1, 1e8]")
+    min_words: int = setting(3, "minimum number of source words in a generated sentence", "[1, inf)")
     max_words: int = setting(12, "maximum number of source words in a generated sentence")
     seed: int = setting(1, "seed for the generated corpus and the held-out split")
 
@@ -50,22 +43,28 @@ class DataConfig(Reading):
     dev_target: str | tuple[str, ...] = setting("", "file or list of files with validation targets")
     dev_tsv: str | tuple[str, ...] = setting("", "file or list of files with tab-separated validation pairs")
     dev_tmx: str | tuple[str, ...] = setting("", "translation memory or list of them (TMX, XLIFF or PO) for validation")
-    held_out: int = setting(1_000, "number of pairs to hold out for validation if no files are given, at most a tenth")
+    held_out: int = setting(
+        1_000, "number of pairs to hold out for validation if no files are given, at most a tenth", "[0, inf)"
+    )
 
-    subwords: str = setting("bpe", "type of token", choices=("bpe", "unigram", "word", "char"))
-    vocabulary: int = setting(8_000, "maximum vocabulary size, including the four symbols")
+    subwords: str = setting("bpe", "type of token", ("bpe", "unigram", "word", "char"))
+    vocabulary: int = setting(8_000, "maximum vocabulary size, including the four symbols", "[5, inf)")
     vocabulary_from: str = setting(
         "", "run folder whose vocabularies to use instead of making new ones, as an ensemble needs"
     )
     joint: bool = setting(False, "one vocabulary for both languages")
     byte_fallback: bool = setting(True, "encode characters outside the vocabulary as bytes, so that none is unknown")
-    coverage: float = setting(1.0, "fraction of the characters that subwords must cover (0.9995 for Chinese)")
-    sampling: float = setting(0.0, "subword regularisation: probability of another segmentation (0 = off, 0.1 usual)")
+    coverage: float = setting(1.0, "fraction of the characters that subwords must cover (0.9995 for Chinese)", "(0, 1]")
+    sampling: float = setting(
+        0.0, "subword regularisation: probability of another segmentation (0 = off, 0.1 usual)", "[0, 1)"
+    )
     form: str = setting("none", "before tokenising: a Unicode normal form, or punctuation as ASCII", FORMS)
     lowercase: bool = setting(False, "lower-case the text before tokenising")
 
-    every: int = setting(1, "use every Nth pair of the corpus and leave out the rest (1 = use all)")
-    max_length: int = setting(256, "maximum number of tokens in a sentence, without its end; longer pairs are dropped")
+    every: int = setting(1, "use every Nth pair of the corpus and leave out the rest (1 = use all)", "[1, inf)")
+    max_length: int = setting(
+        256, "maximum number of tokens in a sentence, without its end; longer pairs are dropped", "[1, inf)"
+    )
     max_ratio: float = setting(0.0, "maximum ratio of the lengths of the two sides; other pairs are dropped (0 = off)")
     source_language: str = setting("", "code of the source language, such as en; selects it in a TMX file")
     target_language: str = setting("", "code of the target language, such as fr; selects it in a TMX file")
@@ -73,15 +72,10 @@ class DataConfig(Reading):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least(self, size=1, min_words=1, held_out=0, vocabulary=5, every=1, max_length=1)
         if self.max_words < self.min_words:
             raise ConfigError(
                 f"data.max_words must be at least data.min_words ({self.min_words}); got {self.max_words}."
             )
-        if self.size > MOST_GENERATED:
-            raise ConfigError(f"data.size must be at most {MOST_GENERATED}; got {self.size}.")
-        check_range("data", self, "(0, 1]", "coverage")
-        check_range("data", self, "[0, 1)", "sampling")
         if self.max_ratio != 0 and self.max_ratio < 1:
             raise ConfigError(f"data.max_ratio must be at least 1, or 0 for no limit; got {self.max_ratio}.")
 

@@ -254,6 +254,16 @@ class Builder:
         return Segment("".join(self._words), tuple(self._tags), inner, inner if held is None else held, escape, wrap)
 
 
+def protect(text: str) -> Segment | None:
+    """A sentence without its placeholders and addresses, which become tags; None if it has none."""
+    if not _START.search(text):
+        return None
+    builder = Builder()
+    builder.words(text)
+    built = builder.build(text)
+    return built if built.tags else None
+
+
 def framed(raw: str, start: int, end: int, built: Segment) -> Iterator[Part]:
     """The segment with the words raw[start:end] and the text around it; only `raw` if there are no words."""
     if not has_words(built.text):

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from regard.errors import DataError, brief
 from regard.interop.imported import Imported, Linear, Part, find_file, lay_out, read_sizes, sines_then_cosines
-from regard.interop.pieces import Pieces, RowOrder, order_rows, read_pieces
-from regard.training.runs import read_tensors
+from regard.interop.pieces import Pieces, RowOrder, kind_of, order_rows, read_pieces
+from regard.runs.folder import read_tensors
 
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}  # their names -> ours
 OTHERS = ("normalize_before", "normalize_embedding", "add_final_layer_norm")  # layer norms that MarianMT ignores
@@ -70,7 +70,7 @@ def read_huggingface(folder: Path) -> Imported:
         weights=weights,
         source=source.vocabulary(spms[0]),
         target=target.vocabulary(spms[1]),
-        kind=spms[0].kind,
+        kind=kind_of(spms[0]),
         data={
             "joint": model["tied"] == "all",
             "source_language": str(named.get("source_lang") or ""),

@@ -14,10 +14,10 @@ from regard.data.subwords import Subwords
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError, RegardError, brief
 from regard.models.registry import build
-from regard.training.experiment import resolve
-from regard.training.runs import pack, write_folder
-from regard.training.small import check_new
-from regard.training.weights import build_filled, weights_of
+from regard.runs.experiment import resolve
+from regard.runs.folder import pack, write_folder
+from regard.runs.int8 import check_new
+from regard.runs.weights import build_filled, weights_of
 
 LONGEST = 1024  # positions in a table of sinusoids
 MOST_NUMBERS = 1 << 24  # in such a table; its size comes from the settings, not from a file

@@ -12,7 +12,6 @@ import math
 import re
 import struct
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.errors import DataError, brief
+from regard.errors import DataError, brief, need
 from regard.interop.imported import LONGEST, Imported, Linear, Part, find_file, lay_out, read_sizes, sines_then_cosines
-from regard.interop.pieces import UNKNOWN_TYPE, Pieces, RowOrder, order_rows, read_pieces
+from regard.interop.pieces import UNKNOWN_TYPE, Pieces, RowOrder, kind_of, order_rows, read_pieces
 
 Arrays = dict[str, NDArray[Any]]
 SETTINGS = "special:model.yml"
 FLOAT32, INT8 = 0x404, 0x4101  # types of a tensor in a .bin; others are text
 MOST_TENSORS, MOST_DIMENSIONS, MOST_NAME = 10_000, 8, 1_000
 SLACK = 2**24  # bytes by which the content of an npz may exceed four times its size
-LONGEST_SETTINGS = 100_000  # bytes of a YAML text
+LONGEST_YAML = 2**24  # bytes of settings or a vocabulary
 
 # Settings that change the model. Any other value is another architecture.
 NEEDED: dict[str, tuple[Any, ...]] = {
@@ -39,26 +38,14 @@ NEEDED: dict[str, tuple[Any, ...]] = {
     "transformer-ffn-depth": ("2",),
     "transformer-no-projection": ("false",),
     "transformer-train-position-embeddings": ("false",),
-    "transformer-tied-layers": ([],),
+    "transformer-tied-layers": ([], ""),
     "right-left": ("false",),
     "lemma-dim-emb": ("0",),
-    "input-types": ([],),
+    "input-types": ([], ""),
     "transformer-pool": ("false",),
     "transformer-decoder-autoreg": ("self-attention", "rnn"),
     "transformer-ffn-activation": ("relu", "swish"),
 }
-# A line of a vocab.yml: its token plain, in single quotes ('' is ') or in double quotes, with escapes.
-_ENTRY = re.compile(
-    r"""(?:'(?P<single>(?:[^']|'')*)'|"(?P<double>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s'"].*?)):[ ]+(?P<row>[0-9]+)\s*"""
-)
-# The start of an array in an npz: a version, the length of the header, the header padded with spaces.
-_NPY = re.compile(
-    rb"\x93NUMPY(?:\x01\x00..|[\x02\x03]\x00....)\{'descr': '(?P<kind>[<|][fiu][1248])', 'fortran_order': False, "
-    rb"'shape': \((?P<shape>[0-9]{0,15}(?:, ?[0-9]{1,15}){0,7},?)\),? ?\} *\n",
-    re.DOTALL,
-)
-_ESCAPE = re.compile(r"\\(?P<code>x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
-_SHORT = dict(zip("0abtnvfreN_LP", "\0\a\b\t\n\v\f\r\x1b\x85\xa0\u2028\u2029", strict=True))
 NORMS = {("", "dan"): "post", ("n", "da"): "pre"}  # preprocess, postprocess -> our name
 BLOCKS = {"self": "self", "cross": "context", "feed": "ffn", "ssru": "rnn"}
 WEIGHTS = {
@@ -80,7 +67,7 @@ def read_marian(folder: Path) -> Imported:
     arrays = read_npz(path) if path.suffix == ".npz" else read_bin(path)
     if SETTINGS not in arrays:
         raise DataError(f"{path} has no '{SETTINGS}', the settings of a Marian model.")
-    settings = read_settings(arrays.pop(SETTINGS).tobytes().rstrip(b"\0"), path)
+    settings = read_yaml(arrays.pop(SETTINGS).tobytes().rstrip(b"\0"), path)
     model = _model_settings(settings, path)
     (source, reader), (target, writer) = _vocabularies(folder, decoding)
     if model["tied"] == "all" and source.tokens != target.tokens:
@@ -95,7 +82,7 @@ def read_marian(folder: Path) -> Imported:
         weights=weights,
         source=source.vocabulary(reader),
         target=target.vocabulary(writer),
-        kind=reader.kind,
+        kind=kind_of(reader),
         data={"joint": model["tied"] == "all"},
         decode=_search(decoding),
         origin={"format": "marian", "from": path.name, "version": str(settings.get("version", ""))},
@@ -221,7 +208,7 @@ def _vocabularies(folder: Path, decoding: dict[str, Any]) -> list[tuple[RowOrder
 
 
 def _own_table(spm: Pieces, path: Path) -> RowOrder:
-    names = [piece.text for piece in spm.pieces]
+    names = [piece.piece for piece in spm.pieces]
     unknown = [index for index, piece in enumerate(spm.pieces) if piece.type == UNKNOWN_TYPE]
     if "</s>" not in names or len(unknown) != 1:
         raise DataError(f"{path} must have the pieces </s> and <unk>, like every Marian vocabulary.")
@@ -229,35 +216,19 @@ def _own_table(spm: Pieces, path: Path) -> RowOrder:
 
 
 def read_vocabulary(content: bytes, where: object) -> dict[str, int]:
-    """The lines `token: number` of a vocab.yml; no other YAML is read."""
-    found: dict[str, int] = {}
-    for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), 1):
-        if not line.strip():
-            continue
-        pair = _ENTRY.fullmatch(line)
-        if pair is None or len(pair["row"]) > 7:
-            raise DataError(f"{where}, line {number}: expected 'token: number'; got {line[:60]!r}.")
-        token = pair["plain"]
-        if pair["single"] is not None:
-            token = pair["single"].replace("''", "'")
-        elif pair["double"] is not None:
-            token = _ESCAPE.sub(_escaped, pair["double"])
-        found[token] = int(pair["row"])
-    rows = set(found.values())
-    if len(rows) != len(found) or not {"</s>", "<unk>"} <= found.keys() or max(rows, default=0) >= 2 * len(rows):
+    """The tokens of a vocab.yml with their numbers."""
+    names = read_yaml(content, where)
+    found = {token: int(row) for token, row in names.items() if re.fullmatch("[0-9]{1,7}", str(row))}
+    rows, listed = set(found.values()), {"</s>", "<unk>"} <= found.keys()
+    if len(rows) != len(names) or not listed or max(rows, default=0) >= 2 * len(rows):
         raise DataError(f"{where} must give each token a unique number, including </s> and <unk>.")
     return found
-
-
-def _escaped(escape: re.Match[str]) -> str:
-    code = escape["code"]
-    return chr(int(code[1:], 16) % 0x110000) if code[0] in "xuU" and len(code) > 1 else _SHORT.get(code, code)
 
 
 def _decoding(folder: Path) -> dict[str, Any]:
     """The decoding settings of a Bergamot folder, if any."""
     for path in sorted(folder.glob("*.yml")):
-        settings = read_settings(find_file(folder, path.name), path) if "vocab" not in path.name else {}
+        settings = read_yaml(find_file(folder, path.name), path) if "vocab" not in path.name else {}
         if "models" in settings or "beam-size" in settings:
             return settings
     return {}
@@ -306,29 +277,21 @@ def _search(decoding: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_npz(path: Path) -> Arrays:
-    """The arrays of an npz file. Pickles are not read, nor arrays larger than their bytes."""
-    found: Arrays = {}
+    """The arrays of an npz file. Pickles are not read, nor archives that expand to much more than their size."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-            size = sum(entry.file_size for entry in entries)
-            if len(entries) > MOST_TENSORS or size > 4 * path.stat().st_size + SLACK:
-                raise ValueError(f"{len(entries)} arrays of {size} bytes in total, too many for its size")
-            for entry in entries:
-                name = entry.filename.removesuffix(".npy")
-                found[name] = _read_npy(archive.read(entry), name)
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError) as error:
-        raise DataError(f"{path} is not an npz file of arrays, or is damaged: {error}.") from None
+        size = sum(entry.file_size for entry in entries)
+        if len(entries) > MOST_TENSORS or size > 4 * path.stat().st_size + SLACK:
+            raise ValueError(f"{len(entries)} arrays of {size} bytes in total, too many for its size")
+        with np.load(path, allow_pickle=False) as arrays:
+            found = dict(arrays)
+        for name, array in found.items():
+            if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
+                raise ValueError(f"'{name}' is not an array of plain numbers")
+    except Exception as error:  # a header is any Python literal, an archive has several compressions: many types
+        raise DataError(f"{path} is not an npz file of arrays, or is damaged: {brief(error)}.") from None
     return found
-
-
-def _read_npy(content: bytes, name: str) -> NDArray[Any]:
-    """An array in numpy's format. Its header is a Python literal; only the form that numpy writes is accepted."""
-    header = _NPY.match(content)
-    if header is None:
-        raise ValueError(f"'{name}' is not an array of plain numbers")
-    shape = [int(size) for size in header["shape"].split(b",") if size.strip()]
-    return np.frombuffer(content, header["kind"].decode(), offset=header.end()).reshape(shape)
 
 
 def read_bin(path: Path) -> Arrays:
@@ -378,26 +341,36 @@ def _tensor(content: bytes, kind: int, shape: tuple[int, ...], name: str) -> NDA
     raise ValueError(f"'{name}' is of the unknown type {kind:#x}")
 
 
-def read_settings(content: bytes, where: object) -> dict[str, Any]:
-    """The YAML that Marian writes: names with a string or a list of strings. No other YAML is read."""
-    if len(content) > LONGEST_SETTINGS:
-        raise DataError(f"The settings in {where} are {len(content)} bytes; at most {LONGEST_SETTINGS} are read.")
+def read_yaml(content: bytes, where: object) -> dict[str, Any]:
+    """The YAML that Marian writes: names with a text or a list of texts.
+
+    No other YAML is read: the events of the parser are taken one by one, so that nothing is nested or repeated by an
+    alias, and no text is resolved to another type (the token `no` is not False).
+    """
+    yaml = need("yaml", "Importing a model of Marian needs PyYAML; install regard[import].", DataError)
+    if len(content) > LONGEST_YAML:
+        raise DataError(f"{where} has {len(content)} bytes of YAML; at most {LONGEST_YAML} are read.")
     found: dict[str, Any] = {}
-    name = ""
-    for line in content.decode("utf-8", "replace").split("\n"):
-        item = re.fullmatch(r"\s*- (.*?)\s*", line)
-        pair = re.fullmatch(r"([\w-]+):\s*(.*?)\s*", line)
-        if item and isinstance(found.get(name), list):
-            found[name].append(_unquoted(item[1]))
-        elif pair:
-            name = pair[1]
-            found[name] = _unquoted(pair[2]) if pair[2] else []
-        elif line.strip() and not line.lstrip().startswith("#"):
-            raise DataError(f"{where} has a line that is not a Marian setting: {line.strip()[:60]!r}.")
+    name: str | None = None  # the name whose value comes next
+    items: list[str] | None = None  # the list that is being read
+    inside = False
+    try:
+        for event in yaml.parse(content, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
+            if isinstance(event, yaml.ScalarEvent) and inside:
+                if items is not None:
+                    items.append(event.value)
+                elif name is None:
+                    name = event.value
+                else:
+                    found[name], name = event.value, None
+            elif isinstance(event, yaml.SequenceStartEvent) and name is not None and items is None:
+                items = found[name] = []
+            elif isinstance(event, yaml.SequenceEndEvent):
+                items = name = None
+            elif isinstance(event, yaml.MappingStartEvent) and not inside:
+                inside = True
+            elif isinstance(event, yaml.NodeEvent):  # an alias, or something nested
+                raise ValueError(f"expected 'name: text' in line {event.start_mark.line + 1}")
+    except (yaml.YAMLError, ValueError) as error:
+        raise DataError(f"{where} is not YAML as Marian writes it: {brief(error)}.") from None
     return found
-
-
-def _unquoted(text: str) -> Any:
-    if text == "[]":
-        return []
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text

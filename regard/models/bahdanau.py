@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import setting
+from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.cells import keep, write
 from regard.core.masks import padding_mask
@@ -42,26 +42,30 @@ from regard.symbols import START
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(Settings):
     """The settings that RNNsearch and the models made of it have in common, as published."""
 
-    source_vocabulary: int = setting(30_000, "size of the source vocabulary")
-    target_vocabulary: int = setting(30_000, "size of the target vocabulary")
-    embedding: int = setting(620, "embedding size (m)")
-    width: int = setting(1000, "size of a recurrent state, in each direction (n)")
-    readout: int = setting(500, "maxout units before the softmax (l)")
-    dropout: float = setting(0.0, "dropout on embeddings and readout; the paper has none")
-    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
+    source_vocabulary: int = setting(30_000, "size of the source vocabulary", "[1, inf)")
+    target_vocabulary: int = setting(30_000, "size of the target vocabulary", "[1, inf)")
+    embedding: int = setting(620, "embedding size (m)", "[1, inf)")
+    width: int = setting(1000, "size of a recurrent state, in each direction (n)", "[1, inf)")
+    readout: int = setting(500, "maxout units before the softmax (l)", "[1, inf)")
+    dropout: float = setting(0.0, "dropout on embeddings and readout; the paper has none", "[0, 1)")
+    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent", "[0, inf)")
 
 
 @dataclass(frozen=True)
 class BahdanauConfig(Sizes):
     """RNNsearch-50 as published."""
 
-    attention: int = setting(1000, "hidden size of the alignment perceptron (n'), of the scores additive and concat")
+    attention: int = setting(
+        1000, "hidden size of the alignment perceptron (n'), of the scores additive and concat", "[1, inf)"
+    )
     score: str = setting("additive", "score function of attention", SCORES)
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
-    output_rank: int = setting(0, "rank of a factorised softmax matrix, 620 in the released code; 0 = not factorised")
+    output_rank: int = setting(
+        0, "rank of a factorised softmax matrix, 620 in the released code; 0 = not factorised", "[0, inf)"
+    )
     timing: str = setting(
         "paper", "which state is the query and which is read out", ("paper", "appendix", "released", "conditional")
     )

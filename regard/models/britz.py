@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import setting
+from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.scores import COMPARISONS
@@ -40,23 +40,23 @@ BRITZ_SCORES = ChainMap[str, Any]({"multiplicative": COMPARISONS["dot"]}, COMPAR
 
 
 @dataclass(frozen=True)
-class BritzConfig:
+class BritzConfig(Settings):
     """The baseline of the paper's tables."""
 
-    source_vocabulary: int = setting(37_000, "size of the source vocabulary")
-    target_vocabulary: int = setting(37_000, "size of the target vocabulary")
-    embedding: int = setting(512, "embedding size (m)")
-    width: int = setting(512, "size of the state of a layer (n)")
+    source_vocabulary: int = setting(37_000, "size of the source vocabulary", "[1, inf)")
+    target_vocabulary: int = setting(37_000, "size of the target vocabulary", "[1, inf)")
+    embedding: int = setting(512, "embedding size (m)", "[1, inf)")
+    width: int = setting(512, "size of the state of a layer (n)", "[1, inf)")
     cell: str = setting("gru", "recurrent cell", ("gru", "lstm"))
-    encoder_layers: int = setting(2, "number of layers in the encoder, those of both directions together")
-    decoder_layers: int = setting(2, "number of layers in the decoder")
+    encoder_layers: int = setting(2, "number of layers in the encoder, those of both directions together", "[1, 10000]")
+    decoder_layers: int = setting(2, "number of layers in the decoder", "[1, 10000]")
     direction: str = setting("both", "order in which the source is read", ("both", "forward", "reversed"))
     encoder_residual: str = setting("none", "residual connections of the encoder", ("none", "residual", "dense"))
     decoder_residual: str = setting("none", "residual connections of the decoder", ("none", "residual", "dense"))
     score: str = setting("multiplicative", "score function of projected queries and keys", BRITZ_SCORES)
-    attention: int = setting(512, "size of projected queries and keys")
-    dropout: float = setting(0.2, "dropout on the input of each layer")
-    spread: float = setting(0.04, "initial weights are uniform in [-spread, spread]")
+    attention: int = setting(512, "size of projected queries and keys", "[1, inf)")
+    dropout: float = setting(0.2, "dropout on the input of each layer", "[0, 1)")
+    spread: float = setting(0.04, "initial weights are uniform in [-spread, spread]", "[0, inf)")
 
 
 class BritzState(NamedTuple):

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import setting
+from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS, hard_argmax
@@ -39,22 +39,24 @@ from regard.symbols import START
 
 
 @dataclass(frozen=True)
-class CaptionerConfig:
+class CaptionerConfig(Settings):
     """The soft model for COCO with the released sizes; the readout is the paper's (eq. 7)."""
 
-    target_vocabulary: int = setting(10_000, "size of the vocabulary of the captions")
+    target_vocabulary: int = setting(10_000, "size of the vocabulary of the captions", "[1, inf)")
     encoder: str = setting(
         "none", "image encoder: none (the input is features), small, efficientnet-lite0, or timm:NAME"
     )
-    grid: int = setting(14, "number of cells on a side of a picture")
-    features: int = setting(512, "size of a cell's vector (D)")
-    embedding: int = setting(512, "size of the embeddings and of the readout (m)")
-    width: int = setting(1800, "size of the LSTM's state (n)")
-    attention: int = setting(512, "hidden size of the attention perceptron; the paper takes D")
-    attention_layers: int = setting(2, "affine layers on a cell before the perceptron of the additive score")
+    grid: int = setting(14, "number of cells on a side of a picture", "[1, inf)")
+    features: int = setting(512, "size of a cell's vector (D)", "[1, inf)")
+    embedding: int = setting(512, "size of the embeddings and of the readout (m)", "[1, inf)")
+    width: int = setting(1800, "size of the LSTM's state (n)", "[1, inf)")
+    attention: int = setting(512, "hidden size of the attention perceptron; the paper takes D", "[1, inf)")
+    attention_layers: int = setting(
+        2, "affine layers on a cell before the perceptron of the additive score", "[1, 10000]"
+    )
     score: str = setting("additive", "score function of attention", SCORES)
     normaliser: str = setting("softmax", "normaliser of the scores in soft attention", NORMALISERS)
-    initial_layers: int = setting(2, "layers between the mean cell and the first state")
+    initial_layers: int = setting(2, "layers between the mean cell and the first state", "[1, 10000]")
     look: str = setting(
         "soft",
         "attend to all cells (soft) or to one: in decoding the best one (hard) or the expectation (hard-expectation)",
@@ -63,12 +65,18 @@ class CaptionerConfig:
     readout: str = setting(
         "paper", "the sum as the paper prints it, or a tanh of it as released", ("paper", "released")
     )
-    look_once: float = setting(1.0, "soft: weight of the penalty on cells whose weights do not sum to 1 (lambda)")
-    reinforce: float = setting(0.1, "hard: weight of REINFORCE beside the likelihood of the words (lambda_r)")
-    entropy: float = setting(0.002, "hard: weight of the entropy of the places (lambda_e)")
-    expectation: float = setting(0.5, "hard: fraction of batches that take the expectation instead of a sample")
-    dropout: float = setting(0.5, "dropout on the state, the readout and the first layers")
-    spread: float = setting(0.01, "standard deviation of the initial weights that are not orthogonal")
+    look_once: float = setting(
+        1.0, "soft: weight of the penalty on cells whose weights do not sum to 1 (lambda)", "[0, inf)"
+    )
+    reinforce: float = setting(
+        0.1, "hard: weight of REINFORCE beside the likelihood of the words (lambda_r)", "[0, inf)"
+    )
+    entropy: float = setting(0.002, "hard: weight of the entropy of the places (lambda_e)", "[0, inf)")
+    expectation: float = setting(
+        0.5, "hard: fraction of batches that take the expectation instead of a sample", "[0, 1]"
+    )
+    dropout: float = setting(0.5, "dropout on the state, the readout and the first layers", "[0, 1)")
+    spread: float = setting(0.01, "standard deviation of the initial weights that are not orthogonal", "[0, inf)")
 
 
 class CaptionerState(NamedTuple):

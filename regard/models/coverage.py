@@ -32,12 +32,14 @@ from regard.models.bahdanau import Bahdanau, BahdanauConfig, Decoder, Sizes, rnn
 class CoverageConfig(Sizes):
     """A neural coverage of ten numbers, in the sizes of RNNsearch."""
 
-    attention: int = setting(1000, "hidden size of the alignment perceptron (n')")
+    attention: int = setting(1000, "hidden size of the alignment perceptron (n')", "[1, inf)")
     coverage: str = setting(
         "neural", "the sum of weights over a fertility, or a GRU for each word", ("linguistic", "neural")
     )
-    coverage_width: int = setting(10, "size of the neural coverage of a word (d)")
-    fertility: float = setting(2.0, "linguistic: maximum fertility of a source word (N); 0 = no fertility, Phi = 1")
+    coverage_width: int = setting(10, "size of the neural coverage of a word (d)", "[1, inf)")
+    fertility: float = setting(
+        2.0, "linguistic: maximum fertility of a source word (N); 0 = no fertility, Phi = 1", "[0, inf)"
+    )
 
 
 class CoverageState(NamedTuple):

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from regard.config import setting
+from regard.config import Settings, setting
 from regard.core.normalise import NORMALISERS
 from regard.core.scores import SCORES, dot, make_score, uniform
 from regard.errors import ConfigError, ShapeError
@@ -35,14 +35,14 @@ ROOM = 1 << 18  # most states, padding counted, that one attention call takes; a
 
 
 @dataclass(frozen=True)
-class DocumentConfig:
+class DocumentConfig(Settings):
     """HN-ATT as published."""
 
-    vocabulary: int = setting(30_000, "size of the vocabulary")
-    classes: int = setting(5, "number of classes")
-    embedding: int = setting(200, "embedding size")
-    width: int = setting(50, "size of a GRU state, in each direction")
-    attention: int = setting(100, "size of the context vectors")
+    vocabulary: int = setting(30_000, "size of the vocabulary", "[1, inf)")
+    classes: int = setting(5, "number of classes", "[1, inf)")
+    embedding: int = setting(200, "embedding size", "[1, inf)")
+    width: int = setting(50, "size of a GRU state, in each direction", "[1, inf)")
+    attention: int = setting(100, "size of the context vectors", "[1, inf)")
     pooling: str = setting(
         "attention", "pooling of the states: attention, mean, or maximum of each dimension",
         ("attention", "average", "maximum"),
@@ -53,8 +53,8 @@ class DocumentConfig:
         ChainMap[str, Any](SCORES, {"tanh-dot": None}),
     )
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
-    dropout: float = setting(0.0, "dropout on word, sentence and document vectors")
-    spread: float = setting(0.1, "standard deviation of the initial word and context vectors")
+    dropout: float = setting(0.0, "dropout on word, sentence and document vectors", "[0, 1)")
+    spread: float = setting(0.1, "standard deviation of the initial word and context vectors", "[0, inf)")
 
 
 class DocumentClassifier(nn.Module):

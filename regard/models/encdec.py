@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import setting
+from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.cells import keep
 from regard.core.scores import uniform
@@ -40,16 +40,16 @@ from regard.symbols import START
 
 
 @dataclass(frozen=True)
-class ChoConfig:
+class ChoConfig(Settings):
     """The RNN encoder-decoder of Cho 2014a."""
 
-    source_vocabulary: int = setting(15_000, "size of the source vocabulary")
-    target_vocabulary: int = setting(15_000, "size of the target vocabulary")
-    embedding: int = setting(100, "embedding size; also the rank of the output matrix")
-    width: int = setting(1000, "size of the recurrent state and of the summary (n)")
-    readout: int = setting(500, "maxout units before the softmax (l)")
-    dropout: float = setting(0.0, "dropout on embeddings and readout; the paper has none")
-    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent")
+    source_vocabulary: int = setting(15_000, "size of the source vocabulary", "[1, inf)")
+    target_vocabulary: int = setting(15_000, "size of the target vocabulary", "[1, inf)")
+    embedding: int = setting(100, "embedding size; also the rank of the output matrix", "[1, inf)")
+    width: int = setting(1000, "size of the recurrent state and of the summary (n)", "[1, inf)")
+    readout: int = setting(500, "maxout units before the softmax (l)", "[1, inf)")
+    dropout: float = setting(0.0, "dropout on embeddings and readout; the paper has none", "[0, 1)")
+    spread: float = setting(0.01, "standard deviation of the initial weights that are not recurrent", "[0, inf)")
 
 
 class ChoState(NamedTuple):
@@ -135,17 +135,19 @@ class RNNencdec(Bahdanau):
 
 
 @dataclass(frozen=True)
-class SutskeverConfig:
+class SutskeverConfig(Settings):
     """The LSTM sequence-to-sequence model of Sutskever 2014."""
 
-    source_vocabulary: int = setting(160_000, "size of the source vocabulary")
-    target_vocabulary: int = setting(80_000, "size of the target vocabulary")
-    width: int = setting(1000, "size of the embeddings and of the state of a layer (n)")
-    layers: int = setting(4, "number of LSTM layers in the encoder and in the decoder")
+    source_vocabulary: int = setting(160_000, "size of the source vocabulary", "[1, inf)")
+    target_vocabulary: int = setting(80_000, "size of the target vocabulary", "[1, inf)")
+    width: int = setting(1000, "size of the embeddings and of the state of a layer (n)", "[1, inf)")
+    layers: int = setting(4, "number of LSTM layers in the encoder and in the decoder", "[1, 10000]")
     reverse: bool = setting(True, "read the source words backwards")
     bias: bool = setting(True, "use biases in the LSTM")
-    dropout: float = setting(0.0, "dropout on the input of each layer and of the output layer; the paper has none")
-    spread: float = setting(0.08, "initial weights are uniform in [-spread, spread]")
+    dropout: float = setting(
+        0.0, "dropout on the input of each layer and of the output layer; the paper has none", "[0, 1)"
+    )
+    spread: float = setting(0.08, "initial weights are uniform in [-spread, spread]", "[0, inf)")
 
 
 class SutskeverState(NamedTuple):

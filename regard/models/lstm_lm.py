@@ -10,21 +10,21 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from regard.config import setting
+from regard.config import Settings, setting
 from regard.layers.recurrent import LSTMState, StackedLSTM
 from regard.models.contract import Looking, TextModel
 
 
 @dataclass(frozen=True)
-class LSTMLanguageConfig:
+class LSTMLanguageConfig(Settings):
     """Zaremba's medium model."""
 
-    vocabulary: int = setting(10_000, "size of the vocabulary")
-    embedding: int = setting(650, "embedding size (m)")
-    width: int = setting(650, "size of a layer's state (n)")
-    layers: int = setting(2, "number of LSTM layers")
-    dropout: float = setting(0.5, "dropout on the input of each layer and on the top states")
-    spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
+    vocabulary: int = setting(10_000, "size of the vocabulary", "[1, inf)")
+    embedding: int = setting(650, "embedding size (m)", "[1, inf)")
+    width: int = setting(650, "size of a layer's state (n)", "[1, inf)")
+    layers: int = setting(2, "number of LSTM layers", "[1, 10000]")
+    dropout: float = setting(0.5, "dropout on the input of each layer and on the top states", "[0, 1)")
+    spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]", "[0, inf)")
 
 
 class LSTMLanguageModel(TextModel):

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import setting
+from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS
@@ -125,18 +125,18 @@ class Stack(nn.ModuleList):
 
 
 @dataclass(frozen=True)
-class LSTMNLanguageConfig:
+class LSTMNLanguageConfig(Settings):
     """The language model of the paper, on the Penn Treebank."""
 
-    vocabulary: int = setting(10_000, "size of the vocabulary")
-    embedding: int = setting(150, "embedding size (m)")
-    width: int = setting(300, "size of a layer's hidden and memory vectors (n)")
-    layers: int = setting(1, "number of layers, one to three in the paper")
-    span: int = setting(0, "number of last words that may be attended to; 0 = all")
+    vocabulary: int = setting(10_000, "size of the vocabulary", "[1, inf)")
+    embedding: int = setting(150, "embedding size (m)", "[1, inf)")
+    width: int = setting(300, "size of a layer's hidden and memory vectors (n)", "[1, inf)")
+    layers: int = setting(1, "number of layers, one to three in the paper", "[1, 10000]")
+    span: int = setting(0, "number of last words that may be attended to; 0 = all", "[0, inf)")
     score: str = setting("additive", "score function of projected queries and keys", COMPARISONS)
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
-    dropout: float = setting(0.0, "dropout on the input of each layer and on the top states")
-    spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
+    dropout: float = setting(0.0, "dropout on the input of each layer and on the top states", "[0, 1)")
+    spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]", "[0, inf)")
 
 
 class LSTMNLanguageState(NamedTuple):
@@ -197,20 +197,20 @@ LANGUAGE_RECIPES: dict[str, dict[str, object]] = {
 
 
 @dataclass(frozen=True)
-class LSTMNConfig:
+class LSTMNConfig(Settings):
     """The encoder-decoder; the sizes are those of the released code, which is for textual entailment."""
 
-    source_vocabulary: int = setting(30_000, "size of the source vocabulary")
-    target_vocabulary: int = setting(30_000, "size of the target vocabulary")
-    embedding: int = setting(300, "embedding size (m)")
-    width: int = setting(450, "size of a layer's hidden and memory vectors (n)")
-    layers: int = setting(1, "number of layers in the encoder and in the decoder")
+    source_vocabulary: int = setting(30_000, "size of the source vocabulary", "[1, inf)")
+    target_vocabulary: int = setting(30_000, "size of the target vocabulary", "[1, inf)")
+    embedding: int = setting(300, "embedding size (m)", "[1, inf)")
+    width: int = setting(450, "size of a layer's hidden and memory vectors (n)", "[1, inf)")
+    layers: int = setting(1, "number of layers in the encoder and in the decoder", "[1, 10000]")
     fusion: str = setting("deep", "fusion of encoder and decoder", ("shallow", "deep"))
     released: bool = setting(False, "as in the released code, the encoder's query leaves out its last summary h~")
     score: str = setting("additive", "score function of projected queries and keys", COMPARISONS)
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
-    dropout: float = setting(0.0, "dropout on the input of each layer and on the top states")
-    spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]")
+    dropout: float = setting(0.0, "dropout on the input of each layer and on the top states", "[0, 1)")
+    spread: float = setting(0.05, "initial weights are uniform in [-spread, spread]", "[0, inf)")
 
 
 class LSTMNState(NamedTuple):

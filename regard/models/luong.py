@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import setting
+from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS, GaussianWindow, Window
@@ -39,27 +39,27 @@ from regard.models.contract import EncoderDecoder, Looking, check_batch
 
 
 @dataclass(frozen=True)
-class LuongConfig:
+class LuongConfig(Settings):
     """The best single model of the paper: local-p with the general score and input feeding."""
 
-    source_vocabulary: int = setting(50_000, "size of the source vocabulary")
-    target_vocabulary: int = setting(50_000, "size of the target vocabulary")
-    width: int = setting(1000, "size of the embeddings and of the state of a layer (n)")
-    layers: int = setting(4, "number of LSTM layers in the encoder and in the decoder")
+    source_vocabulary: int = setting(50_000, "size of the source vocabulary", "[1, inf)")
+    target_vocabulary: int = setting(50_000, "size of the target vocabulary", "[1, inf)")
+    width: int = setting(1000, "size of the embeddings and of the state of a layer (n)", "[1, inf)")
+    layers: int = setting(4, "number of LSTM layers in the encoder and in the decoder", "[1, 10000]")
     score: str = setting("general", "score function of attention", ChainMap[str, Any]({"location": None}, SCORES))
     normaliser: str = setting("softmax", "normaliser of the scores in global attention", NORMALISERS)
     window: str = setting(
         "local-p", "attend everywhere, around the step, or around a predicted place", ("global", "local-m", "local-p")
     )
-    half_width: int = setting(10, "words to each side in local attention (D); sigma is D / 2")
-    longest: int = setting(50, "number of source positions of the location score")
+    half_width: int = setting(10, "words to each side in local attention (D); sigma is D / 2", "[1, inf)")
+    longest: int = setting(50, "number of source positions of the location score", "[1, inf)")
     feed: bool = setting(True, "feed h~ back into the next step")
     reverse: bool = setting(True, "read the source words backwards")
     released: bool = setting(
         False, "local attention as in the released code: window around floor(p), local-m stays on the words"
     )
-    dropout: float = setting(0.2, "dropout on the input of each layer and of the output layer")
-    spread: float = setting(0.1, "initial weights are uniform in [-spread, spread]")
+    dropout: float = setting(0.2, "dropout on the input of each layer and of the output layer", "[0, 1)")
+    spread: float = setting(0.1, "initial weights are uniform in [-spread, spread]", "[0, inf)")
 
 
 class LuongState(NamedTuple):

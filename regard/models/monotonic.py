@@ -32,9 +32,9 @@ from regard.models.bahdanau import Bahdanau, Decoder, Sizes, rnnsearch_config
 class MonotonicConfig(Sizes):
     """Monotonic attention in the sizes of RNNsearch."""
 
-    attention: int = setting(1000, "hidden size of the perceptron that decides where to stop")
+    attention: int = setting(1000, "hidden size of the perceptron that decides where to stop", "[1, inf)")
     test: str = setting("hard", "attention outside training: one word, or its expectation", ("hard", "expectation"))
-    noise: float = setting(1.0, "standard deviation of the noise on the scores in training")
+    noise: float = setting(1.0, "standard deviation of the noise on the scores in training", "[0, inf)")
     offset: float = setting(-4.0, "initial r: how unlikely it is to stop at a word")
 
 

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import setting
+from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.scores import Covered
@@ -50,19 +50,21 @@ LEAST = 1e-30  # added to a probability before its logarithm: most words cannot 
 
 
 @dataclass(frozen=True)
-class PointerConfig:
+class PointerConfig(Settings):
     """The pointer-generator with coverage."""
 
-    source_vocabulary: int = setting(50_000, "size of the vocabulary, which both languages share")
-    target_vocabulary: int = setting(50_000, "the same size")
-    embedding: int = setting(128, "embedding size (m)")
-    width: int = setting(256, "size of an LSTM's state, in each direction (n)")
-    attention: int = setting(512, "hidden size of the attention perceptron")
+    source_vocabulary: int = setting(50_000, "size of the vocabulary, which both languages share", "[1, inf)")
+    target_vocabulary: int = setting(50_000, "the same size", "[1, inf)")
+    embedding: int = setting(128, "embedding size (m)", "[1, inf)")
+    width: int = setting(256, "size of an LSTM's state, in each direction (n)", "[1, inf)")
+    attention: int = setting(512, "hidden size of the attention perceptron", "[1, inf)")
     tied: str = setting("all", "source and target share one vocabulary and one embedding matrix", ("all",))
-    dropout: float = setting(0.0, "dropout on embeddings and readout; the paper has none")
-    spread: float = setting(0.02, "initial weights are uniform in [-spread, spread]")
+    dropout: float = setting(0.0, "dropout on embeddings and readout; the paper has none", "[0, 1)")
+    spread: float = setting(0.02, "initial weights are uniform in [-spread, spread]", "[0, inf)")
     shortlist: int = setting(
-        0, "number of words that can be written, the first of the vocabulary; others are pointed at; 0 = all (See)"
+        0,
+        "number of words that can be written, the first of the vocabulary; others are pointed at; 0 = all (See)",
+        "[0, inf)",
     )
 
 

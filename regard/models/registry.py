@@ -5,7 +5,7 @@ Models of other packages join it by `register`, their scores and normalisers by 
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from sys import modules
@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.config import read
+from regard.config import Settings, check
 from regard.core.normalise import NORMALISERS
 from regard.core.scores import COMPARISONS, SCORES
 from regard.errors import ConfigError, check_known
@@ -35,7 +35,6 @@ from regard.models import (
 )
 
 IMPORTED = "REGARD_IMPORT"  # the environment variable that --import sets, so that every process of a server knows it
-MOST_LAYERS = 10_000  # published models have up to 1,000
 
 
 @dataclass(frozen=True)
@@ -183,21 +182,6 @@ def build(name: str, config: Any) -> nn.Module:
             f"The model {name} takes a {found.config.__name__}; got a {type(config).__name__}. "
             f"Start from preset({name!r}, 'tiny')."
         )
-    check_sizes(read(found.config, asdict(config), "model"))
+    if not isinstance(config, Settings):  # a plain dataclass of another package
+        check(config, "model")
     return found.model(config)
-
-
-def check_sizes(config: Any) -> None:
-    """Refuse sizes below one (below zero where zero is the default and means none) and shares outside [0, 1).
-
-    Too many layers are refused here, since models list them before they build the first, which would fill the memory.
-    """
-    for field in fields(config):
-        value, least = getattr(config, field.name), 0 if field.default == 0 else 1
-        counts = isinstance(value, int) and not isinstance(value, bool)
-        if counts and value < least:
-            raise ConfigError(f"model.{field.name} must be at least {least}; got {value}.")
-        if counts and value > MOST_LAYERS and field.name.split("_")[-1] == "layers":
-            raise ConfigError(f"model.{field.name} must be at most {MOST_LAYERS:,}; got {value}.")
-        if field.name == "dropout" and not 0 <= value < 1:
-            raise ConfigError(f"model.dropout must be at least 0 and below 1; got {value}.")

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import setting
+from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.blocks import Blocks, word_numbers
 from regard.core.masks import padding_mask
@@ -60,31 +60,32 @@ from regard.models.contract import EncoderDecoder, Looking, check_batch, check_t
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(Settings):
     """The base model."""
 
-    source_vocabulary: int = setting(37_000, "size of the source vocabulary")
-    target_vocabulary: int = setting(37_000, "size of the target vocabulary")
-    width: int = setting(512, "size of the residual stream (d_model)")
-    layers: int = setting(6, "number of layers in the encoder and in the decoder")
-    decoder_layers: int = setting(0, "number of layers in the decoder; 0 = as in the encoder")
-    heads: int = setting(8, "number of attention heads; each has width / heads dimensions")
+    source_vocabulary: int = setting(37_000, "size of the source vocabulary", "[1, inf)")
+    target_vocabulary: int = setting(37_000, "size of the target vocabulary", "[1, inf)")
+    width: int = setting(512, "size of the residual stream (d_model)", "[1, inf)")
+    layers: int = setting(6, "number of layers in the encoder and in the decoder", "[1, 10000]")
+    decoder_layers: int = setting(0, "number of layers in the decoder; 0 = as in the encoder", "[0, 10000]")
+    heads: int = setting(8, "number of attention heads; each has width / heads dimensions", "[1, inf)")
     score: str = setting("scaled-dot", "score function of a head", COMPARISONS)
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
-    inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
-    dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings")
+    inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)", "[1, inf)")
+    dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings", "[0, 1)")
     norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", tuple(JOINS))
     gain: float = setting(
         1.0,
         "scale of the initial values, attention outputs and feed-forward nets; a post-norm stack starts sooner at 0.5",
+        "(0, inf)",
     )
     positions: str = setting(
         "sinusoid",
         "position encoding; rotary: Su et al. 2021, relative: Shaw et al. 2018, alibi: Press et al. 2022",
         tuple(PLACES),
     )
-    longest: int = setting(1024, "number of learned positions")
-    clip: int = setting(16, "maximum distance of relative positions (k)")
+    longest: int = setting(1024, "number of learned positions", "[1, inf)")
+    clip: int = setting(16, "maximum distance of relative positions (k)", "[1, inf)")
     tied: str = setting(
         "all",
         "which embedding matrices are shared: source, target and output; target and output; or none",
@@ -101,6 +102,7 @@ class TransformerConfig:
         0,
         "number of key and value heads in the decoder, each shared by several heads (Ainslie et al. 2023); "
         "0 = one per head",
+        "[0, inf)",
     )
     layer_norm: str = setting(
         "layer", "layer norm, or RMSNorm, which leaves out the mean (Zhang and Sennrich 2019)", tuple(NORMS)

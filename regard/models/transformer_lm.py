@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import setting
+from regard.config import Settings, setting
 from regard.core.normalise import NORMALISERS, Causal
 from regard.core.positions import sinusoid
 from regard.core.scores import COMPARISONS
@@ -29,20 +29,22 @@ from regard.symbols import PAD
 
 
 @dataclass(frozen=True)
-class TransformerLanguageConfig:
+class TransformerLanguageConfig(Settings):
     """The decoder of the Transformer's base model."""
 
-    vocabulary: int = setting(37_000, "size of the vocabulary")
-    width: int = setting(512, "size of the residual stream (d_model)")
-    layers: int = setting(6, "number of layers, each of self-attention and a feed-forward net")
-    heads: int = setting(8, "number of attention heads; each has width / heads dimensions")
+    vocabulary: int = setting(37_000, "size of the vocabulary", "[1, inf)")
+    width: int = setting(512, "size of the residual stream (d_model)", "[1, inf)")
+    layers: int = setting(6, "number of layers, each of self-attention and a feed-forward net", "[1, 10000]")
+    heads: int = setting(8, "number of attention heads; each has width / heads dimensions", "[1, inf)")
     score: str = setting("scaled-dot", "score function of a head", COMPARISONS)
     normaliser: str = setting("softmax", "normaliser of the scores", NORMALISERS)
-    inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)")
-    dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings")
+    inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)", "[1, inf)")
+    dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings", "[0, 1)")
     norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", tuple(JOINS))
     tied: bool = setting(True, "share the matrix of input and output")
-    window: int = setting(0, "with data.streams, number of words before a row that are read again as its context")
+    window: int = setting(
+        0, "with data.streams, number of words before a row that are read again as its context", "[0, inf)"
+    )
 
 
 class TransformerLanguageState(NamedTuple):

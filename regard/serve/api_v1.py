@@ -99,7 +99,7 @@ async def caption(call: Admitted, query: Annotated[schemas.CaptionRequest, Query
     call.check_most("nbest", query.nbest, call.limits.alternatives + 1)
     call.check_most("beam", query.beam, call.limits.beam)
     with call.receiving(worker):
-        pixels = await call.side_task(worker, "read", await _read_picture(call))
+        pixels = await call.run_in_thread(worker, "read", await _read_picture(call))
     return await call.answer(worker, "caption", pixels, query.beam, query.nbest)
 
 
@@ -119,7 +119,7 @@ async def _read_picture(call: Call) -> bytes:
 async def example(call: Admitted, query: Annotated[schemas.ExampleRequest, Query()]) -> schemas.Example:
     """A picture from the training distribution of a captioner, and its reference caption."""
     worker = call.service.named(query.model or "", "caption")
-    text, png = await call.side_task(worker, "example", query.number)
+    text, png = await call.run_in_thread(worker, "example", query.number)
     return schemas.Example(number=query.number, caption=text, png=base64.b64encode(png).decode("ascii"))
 
 

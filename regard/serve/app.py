@@ -91,7 +91,7 @@ async def spec(call: Admitted) -> dict[str, Any]:
 @about.get("/page/file.html", include_in_schema=False)
 async def exported(call: Admitted) -> Response:
     """The page of an exported file, without data."""
-    return HTMLResponse(await call.side_task(next(iter(call.service.workers.values())), "exported"))
+    return HTMLResponse(await call.run_in_thread(next(iter(call.service.workers.values())), "exported"))
 
 
 def describe(app: FastAPI, worker: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Response, Security
 from fastapi.security import APIKeyHeader, APIKeyQuery, HTTPBearer
 
+from regard.processes import DiedError
 from regard.serve.access import AccessToken
 from regard.serve.limits import RefusedError, StoppedError, busy
 from regard.serve.model_process import GZIP
@@ -19,7 +20,7 @@ from regard.serve.parameters import SMALL, unless_small
 from regard.serve.queue import MethodCall, Options, Ticket, Written
 from regard.serve.schemas import KEYS
 from regard.serve.service import Service
-from regard.serve.worker import DiedError, Worker
+from regard.serve.worker import Worker
 
 
 class Call:
@@ -68,7 +69,7 @@ class Call:
         fits: list[dict[str, tuple[float, float]]] = [{} for _ in texts]
         for worker in self.service.of_kind("translate").values():
             code = worker.about["source"]["code"]
-            for each, found in zip(fits, await self.side_task(worker, "fit", texts), strict=True):
+            for each, found in zip(fits, await self.run_in_thread(worker, "fit", texts), strict=True):
                 each[code] = max(each.get(code, found), found)
         return [_confidences(each) for each in fits]
 
@@ -105,7 +106,7 @@ class Call:
 
         return _json_response(await unless_small(size, write), packed)
 
-    async def side_task(self, worker: Worker, method: str, *args: Any) -> Any:
+    async def run_in_thread(self, worker: Worker, method: str, *args: Any) -> Any:
         """The result of a method that needs no decoding; retried once if the process dies."""
         worker.make_room()
         try:
@@ -114,7 +115,7 @@ class Call:
                     while worker.trouble in ("dead", "restarting"):
                         await asyncio.sleep(0.1)
                     with suppress(DiedError):
-                        return await asyncio.wrap_future(await asyncio.to_thread(worker.aside, method, *args))
+                        return await asyncio.wrap_future(await asyncio.to_thread(worker.run_in_thread, method, *args))
         except TimeoutError:
             raise self._too_late() from None
         raise RefusedError(503, f"The model {worker.name} does not answer at the moment.", {"Retry-After": "10"})

@@ -4,12 +4,12 @@ import math
 import re
 from typing import Any
 
-from regard.api.passages import common_words, other_language
 from regard.corpora import Example
 from regard.corpora.registry import find_builtin
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
 from regard.symbols import UNKNOWN
+from regard.text.languages import common_words, other_language
 
 EXAMPLES = 4
 COMMON = 2.0  # nats by which a common word of a language is shorter

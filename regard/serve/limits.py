@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from regard.config import check_range, override, read
+from regard.config import Settings, override, read
 from regard.errors import ConfigError, check_known
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Settings):
     """The limits of a server, each checked before the work that it bounds; see docs/serving.md."""
+
+    table, allowed = "limit", "(0, 1e12)"
 
     # a request
     body: int = 1 << 20  # bytes
@@ -53,9 +55,7 @@ class Limits:
                 raise ConfigError(f"A limit must be NAME=NUMBER; got {setting!r}.")
             check_known("limit", name, [field.name for field in fields(self)])
         tables = override({"limit": {}}, *(f"limit.{setting}" for setting in settings))
-        changed = read(Limits, tables["limit"], "limit", over=self)
-        check_range("limit", changed, "(0, 1e12)", *tables["limit"])
-        return changed
+        return read(Limits, tables["limit"], "limit", over=self)
 
 
 class RefusedError(Exception):

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 
+from regard.runs.included import FOLDERS
 from regard.serve import languages
 from regard.serve.access import Access
 from regard.serve.limits import Limits, RefusedError
 from regard.serve.metrics import Metrics
 from regard.serve.stored import Glossaries, StoredFiles
 from regard.serve.worker import Worker
-from regard.training.known import FOLDERS
 from regard.work import usable_cores
 
 log = logging.getLogger("regard.serve")

@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from regard.config import check_range, setting
+from regard.config import Settings, setting
 from regard.errors import DataError, check_file, counted
 from regard.work import prefetch
 
@@ -54,15 +54,18 @@ _PACKED = re.compile(r"\.(gz|bz2|xz|zst)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Reading:
+class Reading(Settings):
     """How text files are read, in every task. The two limits bound the memory and time for a file."""
 
-    invalid: str = setting("refuse", "how to handle bytes that are not UTF-8", choices=("refuse", "replace"))
-    max_line: int = setting(1 << 22, "maximum size of a line in bytes, and of a unit of a TMX file in characters")
-    max_unpacked: int = setting(1 << 36, "maximum size in bytes of a decompressed file (gz, bz2, xz or zst)")
+    table = "data"
 
-    def __post_init__(self) -> None:
-        check_range("data", self, "[1, inf)", "max_line", "max_unpacked")
+    invalid: str = setting("refuse", "how to handle bytes that are not UTF-8", ("refuse", "replace"))
+    max_line: int = setting(
+        1 << 22, "maximum size of a line in bytes, and of a unit of a TMX file in characters", "[1, inf)"
+    )
+    max_unpacked: int = setting(
+        1 << 36, "maximum size in bytes of a decompressed file (gz, bz2, xz or zst)", "[1, inf)"
+    )
 
 
 READING = Reading()

@@ -36,12 +36,18 @@ _CLAUSES = (re.compile(r"[;:—–；：](?=\s|\Z)|[；：]"), re.compile(r"[,،
 
 def split_sentences(text: str) -> list[Span]:
     """The sentences of a text, without surrounding white space; a text of only white space has none."""
-    found = []
+    found: list[Span] = []
     place = 0
-    for stop in [*(match.span() for match in _BREAK.finditer(text)), (len(text), len(text))]:
-        found += _split_paragraph(text, place, stop[0])
-        place = stop[1]
-    return found
+    breaks = [match.span() for match in _BREAK.finditer(text)]
+    for stop, following in [*breaks, (len(text), len(text))]:
+        start = place
+        for match in _END.finditer(text, start, stop):
+            if _ends(text, match, start, stop):
+                found.append(trim(text, (start, match.end())))
+                start = match.end()
+        found.append(trim(text, (start, stop)))
+        place = following
+    return [span for span in found if span[0] < span[1]]
 
 
 def split_words(text: str, sentence: Span) -> list[Span]:
@@ -62,11 +68,12 @@ def split_clauses(text: str, sentence: Span, starts: Sequence[int], most: int) -
         low, high = starts[first + max(1, (len(starts) - first) // (2 * left))], starts[first + most]
         even = starts[first + (len(starts) - first) // left]
         end = _best_cut(text, max(low, begin + 1), high, even)
-        parts += _trim(text, begin, end)
+        parts.append(trim(text, (begin, end)))
         while first < len(starts) and starts[first] < end:
             first += 1
         begin = end
-    return parts + _trim(text, begin, last)
+    parts.append(trim(text, (begin, last)))
+    return [span for span in parts if span[0] < span[1]]
 
 
 def _best_cut(text: str, low: int, high: int, even: int) -> int:
@@ -76,15 +83,6 @@ def _best_cut(text: str, low: int, high: int, even: int) -> int:
         if ends:
             return min(ends, key=lambda end: abs(end - even))
     return max(high, low)
-
-
-def _split_paragraph(text: str, start: int, end: int) -> list[Span]:
-    found: list[Span] = []
-    for match in _END.finditer(text, start, end):
-        if _ends(text, match, start, end):
-            found += _trim(text, start, match.end())
-            start = match.end()
-    return found + _trim(text, start, end)
 
 
 def _ends(text: str, mark: re.Match[str], start: int, end: int) -> bool:
@@ -119,11 +117,6 @@ def _abbreviated(text: str, start: int, stop: int, after: int) -> bool:
     if word.lower() in _NUMBERED:
         return text[after].isdigit()
     return initials or word.lower() in _ABBREVIATIONS
-
-
-def _trim(text: str, start: int, end: int) -> list[Span]:
-    start, end = trim(text, (start, end))
-    return [(start, end)] if start < end else []
 
 
 def trim(text: str, span: Span) -> Span:

@@ -31,10 +31,10 @@ from regard.evaluate.scores import perplexity, score_captions
 from regard.layers.attention import Attention
 from regard.layers.image import load_pretrained
 from regard.look.record import record
+from regard.runs.settings import TrainConfig
 from regard.symbols import PAD
-from regard.training.albums import Album
+from regard.training.caption_data import Album
 from regard.training.objectives import likelihood
-from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Task, Validation
 
 ATTENTION = "attention"  # the name of a captioner's attention

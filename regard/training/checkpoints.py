@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn, optim
+from torch import Tensor, nn, optim
 
 from regard.errors import RunError, TrainingError
+from regard.runs import folder as runs
+from regard.runs.cursor import Cursor
+from regard.runs.weights import set_weights, weights_of
 from regard.sealed import digest
-from regard.training import runs
-from regard.training.cursor import Cursor
 from regard.training.task import Task
-from regard.training.weights import optimiser_state, set_optimiser_state, set_weights, weights_of
 
 CARRIED = "carried."  # prefix of a task's tensors, among those of the optimiser
 
@@ -105,3 +105,20 @@ class Checkpoints:
 def needed(cursor: Cursor) -> set[int]:
     """The steps whose checkpoints are kept: this one, the newest few and the best."""
     return {step for step in (cursor.step, *cursor.kept, cursor.best_step) if step is not None}
+
+
+def optimiser_state(optimiser: optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's state, as `<number of the weight>.<name>` -> tensor."""
+    state = optimiser.state_dict()["state"]
+    return {
+        f"{number}.{name}": torch.as_tensor(value) for number, slots in state.items() for name, value in slots.items()
+    }
+
+
+def set_optimiser_state(optimiser: optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Restore an optimiser's state."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, tensor in tensors.items():
+        number, _, name = key.partition(".")
+        state.setdefault(int(number), {})[name] = tensor.clone()  # a copy, not a view of the file
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

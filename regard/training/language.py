@@ -21,9 +21,9 @@ from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
 from regard.evaluate.language import last_word_accuracy, text_loss
 from regard.evaluate.scores import perplexity
+from regard.runs.settings import TrainConfig
 from regard.symbols import START
 from regard.training.objectives import likelihood, output_likelihood
-from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Task, Validation
 
 SHOWN = 3  # texts written in each validation

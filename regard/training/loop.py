@@ -19,16 +19,17 @@ from torch import Tensor, nn
 
 from regard.data.batching import EpochPlan
 from regard.errors import ConfigError, DataError, TrainingError
-from regard.training import events, notices, runs
+from regard.runs import folder as runs
+from regard.runs.cursor import Cursor, Verdict
+from regard.runs.weights import set_weights
+from regard.training import events, notices
 from regard.training.checkpoints import Checkpoints, writer
 from regard.training.clock import FEW, Clock
-from regard.training.cursor import Cursor, Verdict
 from regard.training.distributed import Ranks
 from regard.training.schedules import SCHEDULES, Moment
 from regard.training.stopping import BrokenOff, Stop
 from regard.training.task import Task
 from regard.training.update import Late, MicroBatch, Numbers, Update, arithmetic, host_threads
-from regard.training.weights import set_weights
 from regard.work import prefetch
 
 RECENT = 32  # updates over which the speed is measured on a GPU, where numbers arrive late, several at a time

@@ -5,9 +5,9 @@ from typing import Any
 
 from regard.errors import counted
 from regard.models.registry import MODELS
+from regard.runs.cursor import BLIND
+from regard.runs.settings import TrainConfig
 from regard.training.clock import FEW
-from regard.training.cursor import BLIND
-from regard.training.settings import TrainConfig
 
 
 def few_updates(total: int, batches_an_epoch: int, config: TrainConfig, model: Any) -> list[str]:

@@ -6,7 +6,7 @@ checkpoint 0 of the new run; after that, the other run is not needed.
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -16,24 +16,34 @@ from typing import Any
 
 import torch
 
+from regard.data.documents import DocumentEncoding
+from regard.data.encoding import Encoding
 from regard.data.expects import expectations
+from regard.data.pairs import PairEncoding
 from regard.data.prepare import PLAIN, Data, Preparing, Stages
 from regard.data.prepare import prepare as prepare_data
+from regard.data.text_corpus import TextEncoding
 from regard.decode.search import check_precision
 from regard.errors import ConfigError, RegardError, RunError, little_memory
 from regard.models.registry import build
+from regard.runs import folder as runs
+from regard.runs.experiment import Experiment, check_tables, resolve
+from regard.runs.folder import held, is_scratch
+from regard.runs.included import find_run
+from regard.runs.int8 import read_weights
+from regard.runs.weights import check_memory, choose_device, weights_of
 from regard.sealed import digest, write_atomically
-from regard.training import runs
+from regard.training.caption_data import CaptionEncoding
+from regard.training.captioning import Captioning
 from regard.training.distributed import Ranks
+from regard.training.documents import Documents
 from regard.training.events import DataReady, Observe
-from regard.training.experiment import KINDS, Experiment, check_tables, resolve
-from regard.training.known import find_run
-from regard.training.locks import held, is_scratch
+from regard.training.language import Language
 from regard.training.loop import Loop, Origin, seed_everything
 from regard.training.notices import best_rule, equal_passes, few_updates, long_warmup
-from regard.training.small import read_weights
 from regard.training.stopping import exiting
-from regard.training.weights import check_memory, weights_of
+from regard.training.task import Task
+from regard.training.translation import TranslationTask
 
 # Settings of [train] that a resumed run may change: when to stop and where to run, not what is learned.
 MAY_CHANGE = {"steps", "epochs", "minutes", "patience", "device", "save_every", "keep"}
@@ -47,6 +57,19 @@ VOCABULARY = (
     "subwords", "vocabulary", "vocabulary_from", "joint", "byte_fallback", "coverage", "form", "lowercase", "min_count",
 )  # fmt: skip
 LANGUAGES = ("source_language", "target_language")
+# How the examples of a task become ids, and what it trains.
+ENCODINGS: dict[str, Callable[[Experiment, Path, Preparing], Encoding[Any]]] = {
+    "translate": lambda experiment, run, how: PairEncoding(experiment.data),
+    "caption": lambda experiment, run, how: CaptionEncoding(experiment.data, experiment.model, run, how),
+    "classify": lambda experiment, run, how: DocumentEncoding(experiment.data),
+    "language": lambda experiment, run, how: TextEncoding(experiment.data),
+}
+TASKS: dict[str, type[Task]] = {
+    "translate": TranslationTask,
+    "caption": Captioning,
+    "classify": Documents,
+    "language": Language,
+}
 
 
 def train(
@@ -94,7 +117,7 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     check_memory(make)
     seed_everything(experiment.train.seed, 0, 0)
     model = make()
-    task = KINDS[experiment.task].task(data, experiment.train, experiment.decode, run)
+    task = TASKS[experiment.task](data, experiment.train, experiment.decode, run)
     task.ready(model)
     loop = Loop(task, model, ranks, observe)
     expects = expectations(experiment.data, data.vocabulary) if experiment.task == "translate" else None
@@ -146,7 +169,7 @@ def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Data:
         runs.check_belongs(run, newest, complete=False)
     keep = bool(experiment.train.start_from or newest)
     how = Preparing(stages or PLAIN.progress, keep, runs.read_cursor(newest).data if newest else "")
-    return prepare_data(KINDS[experiment.task].encoding(experiment, run, how), run, how)
+    return prepare_data(ENCODINGS[experiment.task](experiment, run, how), run, how)
 
 
 def claim(experiment: Experiment, run: Path) -> bool:
@@ -208,19 +231,6 @@ def differences(old: Experiment, new: Experiment) -> list[str]:
 
 def _shown(value: Any) -> str:
     return ", ".join(map(repr, value)) if isinstance(value, tuple | list) else repr(value)
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of a setting; "auto" is the GPU of this rank if there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"The device must be auto, cpu or cuda; got {name!r}.") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("The device cuda needs a GPU that torch can see; use cpu or auto.")
-    return device
 
 
 # --- starting from another run

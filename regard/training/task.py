@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.data.batching import EpochPlan, Lengths, ShardedPlan, make_even
 from regard.data.prepare import Data
 from regard.decode.settings import DecodeConfig
-from regard.training.settings import TrainConfig
+from regard.runs.settings import TrainConfig
 
 
 class Loss(NamedTuple):

@@ -21,9 +21,9 @@ from regard.errors import ConfigError, numbered
 from regard.evaluate.scores import perplexity, score
 from regard.look.record import record
 from regard.models.contract import attentions_to_source
+from regard.runs.settings import TrainConfig
 from regard.symbols import END, PAD, UNKNOWN
 from regard.training import objectives
-from regard.training.settings import TrainConfig
 from regard.training.task import Loss, Task, Validation
 
 SHOWN = 3  # held-out sentences shown in each validation

@@ -18,9 +18,9 @@ from torch.autograd.graph import increment_version
 from regard.errors import out_of_memory
 from regard.kernels.graphs import Captured
 from regard.kernels.products import Products
+from regard.runs.settings import TrainConfig
 from regard.training.distributed import Ranks, Reducer
 from regard.training.optimisers import clip, make_optimiser, set_rate, step_if
-from regard.training.settings import TrainConfig
 from regard.training.task import Task
 
 LATE = 4  # updates on a GPU before the numbers of an update are read

@@ -25,9 +25,9 @@ from regard.data.batching import ShardedPlan
 from regard.data.vocabulary import Vocabulary
 from regard.data.word_vocabulary import Plain
 from regard.errors import RegardError
+from regard.runs.folder import entry, find_weights, make_manifest, newest_checkpoint
 from regard.symbols import SYMBOLS
 from regard.training.events import Stepped
-from regard.training.runs import entry, find_weights, make_manifest, newest_checkpoint
 
 STEPS = "train.steps=12"
 

@@ -36,11 +36,11 @@ from regard.data.vocabulary import Vocabulary
 from regard.errors import RegardError
 from regard.files.document import FORMATS, read_document
 from regard.look.trace import Trace
+from regard.runs.folder import read_shapes, read_tensors
 from regard.sealed import seal
 from regard.serve.layout import Layout, read_plain
 from regard.serve.queue import Written
 from regard.text.lines import is_blank
-from regard.training.runs import read_shapes, read_tensors
 
 TRAPS = {
     "ctypes.dlopen", "os.exec", "os.fork", "os.posix_spawn", "os.remove",

@@ -1,4 +1,4 @@
-"""The tensors of a model and its optimiser as flat, named tables, for safetensors files."""
+"""The weights of a model as a flat, named table, and models that are built around given weights."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn, optim
+from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
@@ -131,18 +131,14 @@ def _counted(count: Callable[[int], None], refuse: Callable[[str], Exception], s
         handle.remove()
 
 
-def optimiser_state(optimiser: optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's state, as `<number of the weight>.<name>` -> tensor."""
-    state = optimiser.state_dict()["state"]
-    return {
-        f"{number}.{name}": torch.as_tensor(value) for number, slots in state.items() for name, value in slots.items()
-    }
-
-
-def set_optimiser_state(optimiser: optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Restore an optimiser's state."""
-    state: dict[int, dict[str, Any]] = {}
-    for key, tensor in tensors.items():
-        number, _, name = key.partition(".")
-        state.setdefault(int(number), {})[name] = tensor.clone()  # a copy, not a view of the file
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+def choose_device(name: str) -> torch.device:
+    """The device of a setting; "auto" is the GPU of this rank if there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"The device must be auto, cpu or cuda; got {name!r}.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("The device cuda needs a GPU that torch can see; use cpu or auto.")
+    return device

@@ -1,28 +1,18 @@
 """All settings of a run: read from TOML tables, completed by the preset and recipe of the model, and written back."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from regard.config import read, to_toml
 from regard.data.captions import CaptionConfig
-from regard.data.documents import DocumentDataConfig, DocumentEncoding
-from regard.data.encoding import Encoding
-from regard.data.pairs import PairEncoding
-from regard.data.prepare import Preparing
+from regard.data.documents import DocumentDataConfig
 from regard.data.settings import DataConfig
-from regard.data.text_corpus import TextDataConfig, TextEncoding
+from regard.data.text_corpus import TextDataConfig
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, check_known
-from regard.models.registry import MODELS, check_sizes, entry, package_of, preset
-from regard.training.albums import CaptionEncoding
-from regard.training.captioning import Captioning
-from regard.training.documents import Documents
-from regard.training.language import Language
-from regard.training.settings import TrainConfig
-from regard.training.task import Task
-from regard.training.translation import TranslationTask
+from regard.models.registry import MODELS, entry, package_of, preset
+from regard.runs.settings import TrainConfig
 
 SECTIONS = ("data", "model", "train", "decode")
 
@@ -52,19 +42,11 @@ class Experiment:
         return f'task = "{self.task}"\n\n' + to_toml(self.tables())
 
 
-class Kind(NamedTuple):
-    """A kind of task: its [data] settings, how its examples become ids, and the task itself."""
-
-    data: type[Any]
-    encoding: Callable[[Experiment, Path, Preparing], Encoding[Any]]
-    task: Callable[[Any, TrainConfig, DecodeConfig, Path], Task]
-
-
-KINDS: dict[str, Kind] = {
-    "translate": Kind(DataConfig, lambda one, run, how: PairEncoding(one.data), TranslationTask),
-    "caption": Kind(CaptionConfig, lambda one, run, how: CaptionEncoding(one.data, one.model, run, how), Captioning),
-    "classify": Kind(DocumentDataConfig, lambda one, run, how: DocumentEncoding(one.data), Documents),
-    "language": Kind(TextDataConfig, lambda one, run, how: TextEncoding(one.data), Language),
+DATA: dict[str, type[Any]] = {  # task -> its [data] settings
+    "translate": DataConfig,
+    "caption": CaptionConfig,
+    "classify": DocumentDataConfig,
+    "language": TextDataConfig,
 }
 READS = {  # task -> what its models are trained on instead of sentence pairs
     "caption": "pictures with captions: data.images=FOLDER with NAME.txt next to NAME.jpg, or --corpus shapes",
@@ -99,7 +81,7 @@ def resolve(tables: Mapping[str, Any]) -> Experiment:
     for side in [side for side in ("source", "target", "tmx") if side in corpus and task in READS]:
         raise ConfigError(f"{name} is trained on {READS[task]}; leave data.{side} out.")
     recipe = {**found.recipes.get(size, {}), **tables.get("train", {})}
-    data, train = read(KINDS[task].data, corpus, "data"), read(TrainConfig, recipe, "train")
+    data, train = read(DATA[task], corpus, "data"), read(TrainConfig, recipe, "train")
     if train.guided and not getattr(data, "alignment", ""):
         raise ConfigError(
             "train.guided needs word links: set data.alignment to a file of links i-j, or to gold for a built-in "
@@ -110,7 +92,6 @@ def resolve(tables: Mapping[str, Any]) -> Experiment:
     if train.consistency and task not in ("translate", "classify"):
         raise ConfigError(f"train.consistency is for translation and documents; the task is {task}. Leave it out.")
     chosen = read(found.config, model, "model", over=preset(name, size))
-    check_sizes(chosen)  # before a large corpus is read
     if task == "translate" and getattr(chosen, "tied", "") == "all":
         if corpus.get("joint") is False:
             raise ConfigError(

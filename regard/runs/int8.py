@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import RunError
-from regard.training import runs
-from regard.training.experiment import Experiment, resolve
+from regard.runs import folder as runs
+from regard.runs.experiment import Experiment, resolve
 
 SCALE = ":scale"  # suffix of the name of a matrix's scales
 LEVELS = 127  # int8 without -128, so that quantisation is symmetric

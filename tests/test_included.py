@@ -23,7 +23,7 @@ from regard.cli.demo import show_shipped
 from regard.cli.serve import serve
 from regard.cli.text import load
 from regard.errors import RunError
-from regard.training import known
+from regard.runs import included
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,7 +35,7 @@ class WithModels:
         self.home = home
 
     def __call__(self) -> None:
-        known.HOMES = (self.home,)
+        included.HOMES = (self.home,)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def home(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def installed(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(known, "HOMES", (home,))
+    monkeypatch.setattr(included, "HOMES", (home,))
     monkeypatch.chdir(tmp_path)
     return home
 
@@ -60,8 +60,8 @@ def test_a_near_miss_of_a_run_names_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for wrong in ("qick", "quikt"):
         with pytest.raises(RunError, match=rf"^There is no run folder runs/{wrong}\. Did you mean 'runs/quick'\?$"):
-            known.find_run(f"runs/{wrong}")
-    assert known.find_run("runs/slow") == Path("runs/slow")
+            included.find_run(f"runs/{wrong}")
+    assert included.find_run("runs/slow") == Path("runs/slow")
 
 
 def test_a_name_is_as_good_as_a_folder(installed: Path):
@@ -69,7 +69,7 @@ def test_a_name_is_as_good_as_a_folder(installed: Path):
         assert regard.load(name).experiment.name == model
     assert regard.load("en-fr").name == "en-fr-transformer"
     assert [load(run).name for run in ("en-fr", installed / "en-fr-bahdanau")] == ["en-fr", "en-fr/bahdanau"]
-    assert known.shipped() == {
+    assert included.shipped() == {
         "en-fr": installed / "en-fr-transformer",
         "en-fr/bahdanau": installed / "en-fr-bahdanau",
     }
@@ -90,9 +90,9 @@ def test_a_name_that_is_no_model_is_one_sentence(installed: Path):
     with pytest.raises(RunError, match="The model fr-en is not part of this installation"):
         regard.load("fr-en")
     with pytest.raises(RunError, match=r"no run folder or model en-de\. Known: en-fr, .*, fr-en; train others"):
-        known.find_run("en-de")
+        included.find_run("en-de")
     with pytest.raises(RunError, match="Did you mean 'en-fr/bahdanau'"):
-        known.find_run("bahdanau")
+        included.find_run("bahdanau")
     with pytest.raises(RunError, match="There is no run folder runs/mine"):
         regard.load("runs/mine")
 
@@ -101,11 +101,11 @@ def test_a_model_of_another_task_is_called_by_its_name(installed: Path, tmp_path
     with pytest.raises(
         RunError, match=r"^en-fr/bahdanau is a run for the task 'translate'; this needs .*`regard translate`"
     ):
-        loading.read_experiment(known.find_run("en-fr/bahdanau"), "classify")
+        loading.read_experiment(included.find_run("en-fr/bahdanau"), "classify")
     export(trained.run("fixed"), tmp_path / "en-fr-cho")
-    monkeypatch.setattr(known, "HOMES", (tmp_path,))
+    monkeypatch.setattr(included, "HOMES", (tmp_path,))
     with pytest.raises(RunError, match=r"^en-fr/cho has no attention to words \(model sutskever\)"):
-        check_attends(known.find_run("en-fr/cho"))
+        check_attends(included.find_run("en-fr/cho"))
 
 
 def test_a_model_that_ships_can_be_trained_on(installed: Path, tmp_path: Path):
@@ -204,8 +204,8 @@ def test_serve_without_a_run_serves_the_models_that_ship(installed: Path, monkey
     monkeypatch.setattr(regard.serve, "run", lambda runs, **options: served.append(runs))
     serve()
     serve(["en-fr/bahdanau"])
-    assert capsys.readouterr().err == f"loading {len(known.shipped())} models …\nloading 1 model …\n"
-    assert served == [[str(path) for path in known.shipped().values()], [str(installed / "en-fr-bahdanau")]]
+    assert capsys.readouterr().err == f"loading {len(included.shipped())} models …\nloading 1 model …\n"
+    assert served == [[str(path) for path in included.shipped().values()], [str(installed / "en-fr-bahdanau")]]
 
 
 def test_a_damaged_card_or_one_of_other_weights_is_refused(installed: Path, tmp_path: Path):
@@ -224,7 +224,7 @@ def test_the_demo_shows_them_or_says_that_they_are_missing(installed: Path, tmp_
     assert "in hundredths" in printed
     assert "percent" not in printed, "one word for the numbers, above and below the table"
     assert (tmp_path / "demo" / "economic-area.png").stat().st_size > 1000
-    monkeypatch.setattr(known, "HOMES", (tmp_path / "nowhere",))
+    monkeypatch.setattr(included, "HOMES", (tmp_path / "nowhere",))
     show_shipped(tmp_path / "demo")
     assert "not part of this copy" in capfdbinary.readouterr().out.decode()
 

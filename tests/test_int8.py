@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 import regard
 from regard.api.exporting import export
 from regard.errors import ConfigError, RunError
-from regard.training.runs import entry, make_manifest
-from regard.training.small import LEVELS, SCALE, expand, shrink
+from regard.runs.folder import entry, make_manifest
+from regard.runs.int8 import LEVELS, SCALE, expand, shrink
 
 
 @pytest.fixture(scope="module")

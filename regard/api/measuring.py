@@ -1,23 +1,21 @@
-"""Inspect a trained translator: measures and importance of each head, gradient flow, and what-ifs given as text."""
+"""Measures of a trained translator over sentences: every head, the BLEU without it, and gradient flow."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 
 from regard.api.aligning import align, check_gold, traces
-from regard.api.links import Heads
-from regard.api.tracing import check_words, tokens_of
-from regard.api.translator import Translator, clean
-from regard.errors import ConfigError, DataError, counted, numbered
+from regard.api.heads import Heads
+from regard.api.tracing import check_words
+from regard.api.translator import Translator
+from regard.errors import DataError
 from regard.evaluate.alignment import score_alignments
-from regard.look.change import Importance, Mask, Silence, find, importance
+from regard.look.change import Importance, importance
 from regard.look.flow import Flow, flow
 from regard.look.measure import Report, report
 from regard.look.record import attentions
-from regard.look.table import Show, labels, leading_modules
-from regard.look.text import label
+from regard.look.table import leading_modules
 from regard.look.trace import Trace
 from regard.symbols import END
 from regard.text.pharaoh import Alignment, Gold
@@ -77,36 +75,3 @@ def flow_of(translator: Translator, source: str, target: str | None = None) -> F
     written = translator.prefix_ids(text)
     ids = (torch.tensor([*row, END], device=translator.device) for row in (read.ids, written))
     return flow(translator.model, *ids)
-
-
-def silence(translator: Translator, place: str) -> Silence:
-    """The what-if that silences LAYER.HEAD or LAYER of the attention over the source, from 0, or a module by name."""
-    cross = find(translator.model, None)
-    numbers = re.fullmatch(r"([0-9]{1,4})(?:\.([0-9]{1,4}))?", place)
-    if numbers is None:
-        return Silence(place)
-    layer, head = int(numbers[1]), None if numbers[2] is None else int(numbers[2])
-    if layer >= len(cross):
-        have = numbered("layer", len(cross))
-        raise ConfigError(f"There is no layer {layer} of attention over the source; this model has {have}.")
-    return Silence(cross[layer], head)
-
-
-def mask_word(translator: Translator, source: str, word: str) -> list[Mask]:
-    """Mask all pieces of a source word, given by its text (every occurrence) or by its position from 0.
-
-    A word is what a picture shows in one cell ("1992" of "1992.") or the text between two spaces ("1992.").
-    """
-    encoded = translator.encode(source)
-    tokens = tokens_of(encoded, ended=False).tokens
-    listed = encoded.text.split()
-    for show in (Show(), Show(punctuation=False)):
-        cells = [cell for cell in labels(encoded.text, tokens, show) if cell.text == clean(word)]
-        if cells:
-            return [Mask(at, word=cell.text) for cell in cells for at in cell.tokens]
-    if not (word.isascii() and word.isdecimal() and int(word[:9]) < len(listed)):
-        raise ConfigError(
-            f"There is no word {label(word)!r} in the sentence; pass one of its {counted(len(listed), 'word')}, or its "
-            "position, from 0."
-        )
-    return [Mask(at, word=listed[int(word)]) for at, group in enumerate(encoded.words) if group == int(word)]

@@ -30,9 +30,8 @@ from torch import Tensor
 
 from regard.config import parse_toml, read
 from regard.errors import ConfigError, DataError, RunError, brief
-from regard.sealed import digest, fill_folder, read_small, seal, sync_folder, unseal, write_atomically
-from regard.training.cursor import Cursor
-from regard.training.locks import LEFT
+from regard.runs.cursor import Cursor
+from regard.sealed import digest, fill_folder, locked, read_small, seal, sync_folder, unseal, write_atomically
 from regard.version import __version__
 
 VERSION = 1  # of the run layout; a folder of another version is refused
@@ -41,6 +40,7 @@ MOST_HEADER = 4 << 20  # bytes of the header of a safetensors file: about 40,000
 SEAL = b"# sha256 of the lines above: "
 CHECKPOINT = ("weights.safetensors", "state.safetensors", "state.json")
 FINISHED = ("weights.safetensors", "config.toml")
+LEFT = ".*.[0-9]*.tmp"  # temporary files that a killed process may leave in a run folder
 
 
 # --- manifests
@@ -159,6 +159,36 @@ def _safetensors(path: Path) -> Iterator[None]:
         yield
     except (OSError, OverflowError, safetensors.SafetensorError) as error:
         raise RunError(f"{path} cannot be read as safetensors: {brief(error)}.") from None
+
+
+# --- one process at a time
+
+
+@contextmanager
+def held(run: Path) -> Iterator[None]:
+    """Lock a run folder for the block and create it if needed; another process is refused before it changes anything.
+
+    The system releases the lock when the process ends, however it ends. A folder that was created here and is still
+    empty at the end is removed.
+    """
+    made = not run.exists()
+    if not made and not run.is_dir():
+        raise RunError(f"{run} is a file; --out needs the name of a folder for the run.")
+    if not made and not (run / "config.toml").exists() and not all(map(is_scratch, run.iterdir())):
+        raise RunError(f"{run} exists and is not a run of regard; nothing was changed. Choose another --out.")
+    with locked(run, "is training"):
+        try:
+            yield
+        finally:
+            if made and all(map(is_scratch, run.iterdir())):
+                with suppress(OSError):  # another process may use it by now
+                    (run / ".lock").unlink()
+                    run.rmdir()
+
+
+def is_scratch(path: Path) -> bool:
+    """Whether a file of a run folder is the lock or a leftover of a killed process."""
+    return path.name == ".lock" or path.match(LEFT)
 
 
 # --- checkpoints

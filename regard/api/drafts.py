@@ -1,0 +1,169 @@
+"""A text as the sentences that a model translates (drafts), and the translation of the whole text from theirs."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.api.flags import NOTES
+from regard.api.trained import Output
+from regard.data.vocabulary import Tokenised, Vocabulary
+from regard.decode.hypothesis import Hypothesis
+from regard.files.place import spell
+from regard.files.segment import Segment, Sentence, has_words, join_sentences, protect
+from regard.symbols import UNKNOWN
+from regard.text.sentences import Span, split_clauses, split_sentences
+
+Encode = Callable[[str], Tokenised]
+_LINE = re.compile(r"[^\n]+")
+_ENDS = ("not finite", "stopped", "length", "end", "empty")  # how a sentence ended, the worst first
+
+
+@dataclass(frozen=True)
+class Translation(Output):
+    """A translation with its log-probabilities; `str(translation)` is its text.
+
+    `tokens` and `token_logprobs` are its pieces and their log-probabilities (one more than pieces: the end of the
+    sentence), `score` is what the search ranks by, `nbest` lists the different candidates, at most as many as
+    requested, and `finished` says how it ended. `unknown` are words of the source that were never seen in training,
+    `unplaced` terms that are not in it.
+
+    >>> found = regard.load("en-fr").translate("Where is the station?", nbest=3)
+    >>> found.text, found.finished, found.flags
+    ('Où est la gare ?', 'end', [])
+    >>> found.nbest[0].score >= found.nbest[1].score
+    True
+    """
+
+    # Words (for subwords: characters) of the source that were never seen in training.
+    unknown: list[str] = field(default_factory=list, compare=False)
+    flags: list[str] = field(default_factory=list, compare=False)  # problems: see `notes`
+    unplaced: list[str] = field(default_factory=list, compare=False)  # terms that could not be placed
+
+    @property
+    def notes(self) -> list[str]:
+        """The flags in words, such as "the translation repeats itself". Most translations have none.
+
+        >>> regard.load("en-fr").translate("The zxqkj 漢").notes
+        ['the source holds characters or words that were never seen in training']
+        """
+        return [NOTES[flag] for flag in self.flags]
+
+
+@dataclass
+class Draft:
+    """A sentence that is being translated: its hypotheses, the best first, and their texts."""
+
+    span: Span  # in the text
+    source: str
+    encoded: Tokenised
+    protected: Segment | None = None  # without its addresses and placeholders, if it has some
+    found: list[Hypothesis] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    unplaced: list[str] = field(default_factory=list)  # terms that could not be placed
+
+    @property
+    def words(self) -> str:
+        """What the model reads."""
+        return self.protected.text if self.protected else self.source
+
+
+@dataclass
+class Text:
+    """A text and the drafts of its sentences; what is between them is kept."""
+
+    text: str
+    drafts: list[Draft]
+    cut: bool = False  # whether a long sentence was cut at clauses
+
+
+def whole(text: str, encode: Encode) -> Text:
+    """The text as one sentence, as it is."""
+    return Text(text, [Draft((0, len(text)), text, encode(text))])
+
+
+def split(text: str, encode: Encode, most: int) -> Text:
+    """The sentences of each line of a text; those of more than `most` tokens are cut at clauses."""
+    result = Text(text, [])
+    for line in _LINE.finditer(text):
+        for first, last in split_sentences(line[0]):
+            start, end = line.start() + first, line.start() + last
+            encoded, parts = encode(text[start:end]), [(start, end)]
+            if len(encoded.ids) > most:
+                parts = split_clauses(text, (start, end), [start + begin for begin, _ in encoded.spans], most)
+                result.cut = True
+            for part in parts:
+                draft = Draft(part, text[slice(*part)], encoded)
+                draft.protected = protect(draft.source)
+                if draft.protected and not has_words(draft.words):
+                    continue  # an address alone is kept
+                if draft.protected or part != (start, end):
+                    draft.encoded = encode(draft.words)
+                result.drafts.append(draft)
+    if not result.drafts:  # white space, or nothing to translate
+        return Text(text if text.strip() else "", whole("", encode).drafts)
+    return result
+
+
+def end_alike(source: str, translation: str) -> str:
+    """The translation without a full stop at its end that its source does not have: titles and labels have none."""
+    added = source[-1:].isalnum() and translation.endswith(".") and not translation.endswith("..")
+    return translation[:-1].rstrip() if added else translation
+
+
+def put_back(draft: Draft, translated: Sentence) -> str:
+    """The translation of a sentence with its addresses and placeholders."""
+    assert draft.protected is not None
+    return spell(draft.protected, join_sentences(draft.words, [(0, len(draft.words))], [translated]))
+
+
+def copy_unknown(
+    encoded: Tokenised, ids: list[int], weights: NDArray[np.float32], vocabulary: Vocabulary, lexicon: Mapping[str, str]
+) -> str:
+    """The translation `ids` with each unknown word replaced by the source word with its largest weight, or by the
+    lexicon's entry for that word (Luong et al. 2015, section 3.3)."""
+    pieces: list[str] = []
+    for at, index in enumerate(ids):
+        if index != UNKNOWN:
+            continue
+        seen = weights[at, : len(encoded.ids)]
+        if not seen.any():  # a model with one vector for the whole source has no weights
+            return vocabulary.decode(ids)
+        word = encoded.text[slice(*encoded.spans[int(np.argmax(seen))])].strip()
+        pieces.append(lexicon.get(word, lexicon.get(word.lower(), word)))
+    # A placeholder for each unknown word, so that the vocabulary decides on white space.
+    parts = vocabulary.decode(ids).split(vocabulary.pieces([UNKNOWN])[0])
+    if len(parts) != len(pieces) + 1:
+        return vocabulary.decode(ids)
+    return "".join(part + word for part, word in zip(parts, [*pieces, ""], strict=True))
+
+
+def join(text: Text, sentences: list[list[Translation]]) -> Translation:
+    """The translation of a text from those of its sentences: the best of each, the second best, ..."""
+    if [draft.span for draft in text.drafts] == [(0, len(text.text))]:
+        return sentences[0][0]
+    group: list[Translation] = []
+    for rank in range(max(map(len, sentences))):
+        chosen = [candidates[min(rank, len(candidates) - 1)] for candidates in sentences]
+        flags = {*(flag for part in chosen for flag in part.flags), *(["cut"] if text.cut else [])}
+        parts, reached = [], 0
+        for draft, part in zip(text.drafts, chosen, strict=True):
+            parts += [text.text[reached : draft.span[0]], part.text]
+            reached = draft.span[1]
+        group.append(
+            Translation(
+                text="".join([*parts, text.text[reached:]]),
+                score=sum(part.score for part in chosen),
+                logprob=sum(part.logprob for part in chosen),
+                tokens=[piece for part in chosen for piece in part.tokens],
+                token_logprobs=[number for part in chosen for number in part.token_logprobs],
+                finished=min((part.finished for part in chosen), key=_ENDS.index),
+                nbest=group,
+                unknown=[word for part in chosen for word in part.unknown],
+                unplaced=[term for part in chosen for term in part.unplaced],
+                flags=[flag for flag in NOTES if flag in flags],
+            )
+        )
+    return group[0]

@@ -1,0 +1,67 @@
+"""What may be wrong with a translation, by the texts alone: its flags."""
+
+import re
+from collections import Counter
+
+from regard.data.vocabulary import Tokenised
+from regard.decode.hypothesis import flags, loops
+from regard.files.segment import ADDRESS, find_addresses
+from regard.symbols import UNKNOWN
+
+NOTES = {  # flag -> what it means
+    "unseen": "the source holds characters or words that were never seen in training",
+    "language": "the source looks like another language than the one that the model reads",
+    "lower-cased": "the source was lower-cased: the model was trained on lower-case text",
+    "term": "the source has a term that could not be placed",
+    "cut": "the source has a sentence that is longer than any in training and was cut at clauses",
+    "number": "the source has a number, a web address or an e-mail address that the translation does not have",
+    "loop": "the translation repeats itself",
+    "copy": "the translation is the source again",
+    "empty": "the translation is empty",
+    "length": "the translation ran into the length limit",
+}
+_STUTTER = re.compile(r"(\w.{0,7}?)\1{7,}")  # the same few characters eight times
+_SEPARATOR = re.compile(r"(?<=\d)[.,'’ \u00a0\u202f](?=\d)")  # 1,234.50 and 1 234,50 are the same number
+_NUMBER = re.compile(r"\d{2,}")  # a single digit may be written as a word
+_DIGIT = re.compile(r"\d")
+
+
+def wrong_with(source: str, translation: str, finished: str, same_language: bool) -> list[str]:
+    """The flags of one sentence and its translation."""
+    read, wrote = source.split(), translation.split()
+    found: list[str] = ["number"] if lost_numbers(source, translation) else []
+    found += flags(read, wrote)
+    if same_language and "copy" in found:
+        found.remove("copy")
+    if "loop" not in found and _STUTTER.search(translation[:10_000]) and not _STUTTER.search(source[:10_000]):
+        found += [] if loops(read) else ["loop"]
+    return [*found, "length"] if finished == "length" else found
+
+
+def lost_numbers(source: str, translation: str) -> list[str]:
+    """The numbers of two digits or more, web and e-mail addresses of a sentence that its translation does not have.
+
+    Numbers are compared by their digits, so that 1,234.50 and 1 234,50 are the same.
+    """
+    lost = []
+    if ADDRESS.search(source):
+        lost = [address for address in find_addresses(source) if address not in translation]
+    if _DIGIT.search(source):
+        read, wrote = (
+            Counter(_NUMBER.findall(_SEPARATOR.sub("", ADDRESS.sub(" ", text)))) for text in (source, translation)
+        )
+        lost += (read - wrote).elements()
+    return lost
+
+
+def unseen(encoded: Tokenised) -> list[str]:
+    """The parts of a sentence that are not in the vocabulary, in order, as spelled: unknown words, and characters that
+    are spelled as bytes."""
+    found: list[str] = []
+    last = (-1, -1)
+    for index, piece, span in zip(encoded.ids, encoded.pieces, encoded.spans, strict=True):
+        byte = piece.startswith("<0x") and piece.endswith(">") and len(piece) == 6
+        if (index == UNKNOWN or byte) and not (byte and span == last):
+            found.append(encoded.text[slice(*span)])
+        last = span
+    return found
