@@ -186,6 +186,19 @@ def test_the_documentation_of_the_api_needs_nothing_from_elsewhere(server: Serve
         assert page.locator("main section").count() == sum(map(len, described.values()))
 
 
+def test_the_documentation_asks_for_the_token_that_the_server_needs(chromium: Any) -> None:
+    token = "a-long-enough-token"
+    with (
+        serving(access=Access(tokens=(AccessToken("default", token),))) as server,
+        opened(chromium, f"{server.address}docs") as page,
+    ):
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Open").click()
+        section = page.locator("section", has_text="POST /translate").first
+        section.wait_for()
+        assert "-H 'Authorization: Bearer TOKEN'" in section.inner_text()
+
+
 def test_a_first_visit_shows_an_example_at_once(server: Server, chromium: Any) -> None:
     with opened(chromium, server.address) as page:
         page.locator(".translation .word").first.wait_for()

@@ -30,6 +30,10 @@ routes = APIRouter(route_class=FieldsRoute, responses=ERRORS)
 files = APIRouter(route_class=FileRoute, responses=ERRORS)
 
 
+# The second header lets nginx pass on each event at once.
+_EVENTS = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
+
+
 @routes.post("/translate", response_model=schemas.Translated, responses={200: {"content": {"text/event-stream": {}}}})
 async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
     """Translate one text or, as JSON, many."""
@@ -213,7 +217,7 @@ async def stream(call: Call, worker: Worker | None, layout: Layout) -> Streaming
     """
     if worker is None:
         as_it_is = layout.write(await call.translate(None, layout.sentences, Options()))
-        return StreamingResponse(iter([_event({"translatedText": as_it_is})]), media_type="text/event-stream")
+        return StreamingResponse(iter([_event({"translatedText": as_it_is})]), headers=_EVENTS)
     work = MethodCall("stream", (layout.sentences,))
     ticket = Ticket(call.deadline, call.client, worker.about["beam"], work=work)
     worker.make_room(ticket.client, ticket.beam * sum(map(len, layout.sentences)))
@@ -226,7 +230,7 @@ async def stream(call: Call, worker: Worker | None, layout: Layout) -> Streaming
     ticket.part = put
     ticket.answer.add_done_callback(lambda _: put(None))
     worker.submit(ticket)
-    return StreamingResponse(_events(ticket, layout, parts), media_type="text/event-stream")
+    return StreamingResponse(_events(ticket, layout, parts), headers=_EVENTS)
 
 
 async def _events(ticket: Ticket, layout: Layout, parts: "asyncio.Queue[Any]") -> AsyncIterator[str]:
