@@ -119,14 +119,19 @@ def test_commands_know_the_names(home: Path, tmp_path: Path):
         assert found.code == code, found.err
         return found
 
-    assert run("translate", "en-fr", "the cat sees the dog .").out.count("\n") == 1
+    named = run("translate", "en-fr", "the cat sees the dog .").out
+    assert named.count("\n") == 1
+    assert run("translate", "the cat sees the dog .").out == named, "en-fr is the default for a sentence"
+    assert run("translate", "cat").out == run("translate", "en-fr", "cat").out
+    assert "Did you mean 'en-fr'" in run("translate", "en_fr", code=2).err
+    assert "There is no run folder runs/none" in run("translate", "runs/none", code=2).err
     assert "no file" in run("translate", "en-fr", "misspelt.txt", code=2).err
     assert "Did you mean 'en-fr'" in run("translate", "en_fr", "a b", code=2).err
     assert "nothing to translate in an empty text" in run("translate", "en-fr", "", code=2).err
     assert (
         run("translate", "en-fr", "the cat sees the dog . " * 20, "decode.beam=1").out.count("\n") == 1
     )  # no file name
-    assert "got a text of 5,000 characters" in run("translate", "the cat . " * 500, code=2).err
+    assert "got a text of 5,000 characters" in run("heads", "the cat . " * 500, code=2).err
     listed = run("models").out
     assert "en-fr/bahdanau" in listed
     assert "en to fr" in listed
@@ -289,3 +294,10 @@ def test_a_wheel_holds_the_models(home: Path, tmp_path: Path):
 def test_a_blank_at_the_end_of_a_prefix_is_no_piece():
     translator = regard.load("en-fr", device="cpu")
     assert translator.prefix_ids("La gare ") == translator.prefix_ids("La gare") != []
+
+
+def test_loading_and_translating_imports_no_training():
+    code = "import regard, sys; regard.load('en-fr/bahdanau').translate('Where is the station?'); print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    rooms = ("training", "corpora", "interop", "cluster", "api.training", "api.sweeping", "api.captioner")
+    assert not [name for name in found if name.startswith(tuple(f"regard.{room}" for room in rooms))]

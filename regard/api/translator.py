@@ -4,16 +4,19 @@ import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.api import drafts, flags, tracing
 from regard.api.drafts import Draft, Translation
 from regard.api.heads import Heads, diagonal, is_fixed, link_words, mark_aligning, read_together, weigh_ids, weigher
 from regard.api.terms import Placement, Termbase, TermPairs, link_terms, place_terms
+from regard.api.tracing import assemble
 from regard.api.trained import Trained
+from regard.api.what_ifs import locate
 from regard.data.expects import knows_no_capitals, languages_of
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
@@ -26,18 +29,18 @@ from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.files.segment import Sentence
-from regard.interop.ctranslate2 import Engine
-from regard.look.assemble import assemble
 from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
 from regard.runs.experiment import Experiment
-from regard.symbols import END, UNKNOWN
+from regard.symbols import END, PAD, UNKNOWN
 from regard.text.languages import other_language
 from regard.text.normalise import rewrite
-from regard.training.objectives import cross_entropy
 from regard.work import Progress, reporting
+
+if TYPE_CHECKING:
+    from regard.interop.ctranslate2 import Engine
 
 TERM_BEAM = 8  # smallest beam of a search for terms: one for each token of a term, and some without it
 CHARACTERS = 16  # a text with more characters than this times the allowed tokens is refused without tokenising it
@@ -113,7 +116,8 @@ class Translator(Trained):
         that is longer than any in training is cut at clauses. Web and e-mail addresses and placeholders such as {name}
         are kept as they are. `flags` of the result lists problems. An empty line gives an empty translation.
 
-        `settings` are those of [decode] (beam, nbest, temperature, length_penalty, ...). `prefix` is a text, or one for
+        `settings` are those of [decode] (beam, nbest, temperature, length_penalty, ...). With `nbest=3`, the result is
+        the best translation, and its `nbest` lists the three candidates. `prefix` is a text, or one for
         each text, that the translation must start with; with `split=False`, and with a prefix, each text is one
         sentence. `terms` are source words that must become given target words, as a mapping or pairs; `unplaced` of the
         result lists those that could not be placed. With `unknown="copy"`, unknown words of the translation become the
@@ -230,10 +234,10 @@ class Translator(Trained):
         """Translate `source` (or force `target`) and return the trace of every attention module.
 
         The trace is exact: the translation goes through `forward` once more with all layers and heads recorded.
-        `changes` are what-ifs (see `regard.look.change`), and so is `prefix`, which the translation must start with;
-        a `Force` sets the word of one step. The trace lists all of them. With `terms`, as for `translate`, the trace is
-        of the translation with these terms. `tree` keeps the beam search tree, `topk` is the number of
-        alternatives kept for each word. Other options are the [decode] settings.
+        `changes` are what-ifs (see `regard.look.change`), such as `Mask("station")`, and so is `prefix`, which the
+        translation must start with; a `Force` sets the word of one step. The trace lists all of them. With `terms`, as
+        for `translate`, the trace is of the translation with these terms. `tree` keeps the beam search tree, `topk` is
+        the number of alternatives kept for each word. Other options are the [decode] settings.
 
         >>> trace = regard.load("en-fr/bahdanau").look("Where is the station?")
         >>> trace
@@ -254,6 +258,7 @@ class Translator(Trained):
         encoded, vocabulary = self.encode(source), self.target_vocabulary
         tracing.check_words(source, encoded)
         tracing.check_length(encoded.ids)
+        changes = locate(changes, self.model, encoded)
         begins = None if prefix is None else self.prefix_ids(prefix)
         forced = tracing.describe_forced(vocabulary, begins)
         wrong, steps = self.check_source(encoded)[1], list[SearchStep]()
@@ -385,7 +390,8 @@ class Translator(Trained):
         total, batches = 0.0, read_together(pairs, self.device)
         for _, read, lengths, gold in reporting(batches, progress, len(pairs), lambda batch: len(batch[0])):
             with torch.inference_mode():
-                total += float(cross_entropy(self.model(read, lengths, gold), gold)[1])
+                logits = self.model(read, lengths, gold).flatten(0, 1)  # [B T, V]
+                total += float(F.cross_entropy(logits, gold.flatten(), ignore_index=PAD, reduction="sum"))
         return perplexity(total, max(1, sum(len(written) for _, written in pairs)))
 
     def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:

@@ -31,7 +31,19 @@ from torch import Tensor
 from regard.config import parse_toml, read
 from regard.errors import ConfigError, DataError, RunError, brief
 from regard.runs.cursor import Cursor
-from regard.sealed import digest, fill_folder, locked, read_small, seal, sync_folder, unseal, write_atomically
+from regard.sealed import (
+    check_files,
+    digest,
+    fill_folder,
+    locked,
+    make_folder,
+    read_small,
+    remove_folder,
+    seal,
+    sync,
+    unseal,
+    write_atomically,
+)
 from regard.version import __version__
 
 VERSION = 1  # of the run layout; a folder of another version is refused
@@ -66,7 +78,8 @@ def write_folder(
     try:
         with fill_folder(folder) as temporary:
             for name, content in {**contents, **(beside or {}), "manifest.json": manifest}.items():
-                write_atomically(temporary / name, content)
+                with open(temporary / name, "wb") as stream:
+                    stream.write(content)
     except OSError as error:
         raise RunError(f"{folder} could not be written: {error.strerror or error}.") from error
     return len(manifest) + sum(map(len, contents.values()))
@@ -79,7 +92,7 @@ def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | No
         content = read_small(path)
         found = json.loads(content)
         version = found["run"]
-        checked = {name: (entry["sha256"], entry["bytes"]) for name, entry in found["files"].items()}
+        checked = {name: str(entry["sha256"]) for name, entry in found["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise RunError(f"{path} is missing or damaged; restore it from a copy.") from None
     if version != VERSION:
@@ -92,13 +105,10 @@ def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | No
         manifest = {}
     if not manifest or not set(needed) <= checked.keys():
         raise RunError(f"{path} is damaged: its checksum does not match; restore it from a copy.")
-    for name in checked if check is None else check:
-        file = folder / name
-        if Path(name).name != name or not file.is_file():
-            raise RunError(f"{file} is in the manifest but missing; restore it from a copy.")
-        sha256, size = checked[name]
-        if file.stat().st_size != size or digest(file) != sha256:
-            raise RunError(f"{file} is damaged: its SHA-256 is not the one in {path}; restore it from a copy.")
+    try:
+        check_files(folder, {name: checked[name] for name in (checked if check is None else check)})
+    except DataError as error:
+        raise RunError(str(error)) from None
     return manifest
 
 
@@ -209,7 +219,7 @@ def save_checkpoint(
     parent = run / "checkpoints"
     folder = parent / f"{step:06d}"
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        make_folder(parent)
         check_space(parent, [*weights.values(), *state.values()])
         contents = {"weights.safetensors": pack(weights), "state.safetensors": pack(state)}
         contents["state.json"] = json.dumps(about, indent=1).encode()
@@ -295,15 +305,6 @@ def check_belongs(run: Path, checkpoint: Path, complete: bool = True) -> None:
             )
 
 
-def discard(folder: Path) -> None:
-    """Remove a checkpoint. It is renamed first, so that a crash never leaves half of it under its name."""
-    if folder.exists():
-        aside = folder.with_name(f".{folder.name}.old.tmp")
-        shutil.rmtree(aside, ignore_errors=True)
-        os.rename(folder, aside)
-        shutil.rmtree(aside, ignore_errors=True)
-
-
 def prune(run: Path, keep: Iterable[int]) -> None:
     """Delete the checkpoints of all steps but `keep`, and leftovers of killed processes; call it after a save.
 
@@ -313,7 +314,7 @@ def prune(run: Path, keep: Iterable[int]) -> None:
     with suppress(OSError):
         for folder in checkpoints(run):
             if int(folder.name) not in kept:
-                discard(folder)
+                remove_folder(folder)
         for left in (*run.glob(LEFT), *(run / "checkpoints").glob(".*.tmp")):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
 
@@ -360,7 +361,7 @@ def withdraw(run: Path) -> None:
     try:
         if (run / "manifest.json").exists():
             (run / "manifest.json").unlink()
-            sync_folder(run)
+            sync(run)
     except OSError as error:
         raise RunError(f"{run} could not be changed: {error.strerror or error}; nothing was lost.") from error
 

@@ -95,5 +95,6 @@ def _summary(found: Caption, trace: Trace) -> dict[str, Any]:
 
 def _gate(trace: Trace, word: Label) -> dict[str, float]:
     """The gate of a word, the mean over its pieces, if the model has one."""
-    gates = [trace.steps[t].norms["gate"] for t in word.tokens if "gate" in trace.steps[t].norms]
+    values = next((seen.step_values["gate"] for seen in trace.attention.values() if "gate" in seen.step_values), None)
+    gates = [] if values is None else values[list(word.tokens)].tolist()
     return {"gate": round(sum(gates) / len(gates), 6)} if gates else {}

@@ -439,4 +439,4 @@ def _part(trace: Trace, look: TraceRequest) -> Trace:
             kept[name] = seen
     if not kept:
         raise DataError("None of the chosen layers and heads exists in this model.")
-    return dataclasses.replace(trace, attention=kept, steps=tuple(step for step in trace.steps if step.name in kept))
+    return dataclasses.replace(trace, attention=kept)
