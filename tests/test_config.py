@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from regard.config import Settings, describe, load_toml, override, parse_toml, read, setting, to_toml
 from regard.errors import ConfigError
 from regard.models.registry import MODELS
+from regard.runs.folder import parse_config
+from regard.runs.settings import TrainConfig
 
 ALL = [
     pytest.param(config, id=f"{name}-{label}")
@@ -182,9 +184,9 @@ DOTS = "a" + ".a" * 20_000
         f'x = {{s = "\\"", {DOTS} = 1}}',
     ],
 )
-def test_a_key_of_many_dots_is_refused_before_it_is_parsed(text: str):
+def test_a_key_of_many_dots_in_a_run_is_refused_before_it_is_parsed(text: str):
     with pytest.raises(ConfigError, match=r"^config\.toml has a line with more than 100 dots"):
-        parse_toml(f"[train]\n{text}\n".encode(), Path("config.toml"))
+        parse_config(f"[train]\n{text}\n".encode(), Path("config.toml"))
 
 
 def test_a_byte_order_mark_is_no_setting():
@@ -195,15 +197,16 @@ def test_dots_in_quotes_and_comments_are_text():
     files = [f"part.{number}.txt.gz" for number in range(200)]
     prose = "x. " * 200
     text = f'# {"." * 200}\nfiles = {files}  # {"." * 200}\nprose = """{prose}\n\'{prose}"""\n'
-    assert parse_toml(text.encode(), Path("x")) == {"files": files, "prose": f"{prose}\n'{prose}"}
-    parse_toml(b"a = '" + rb"\"" * 200_000 + b"'", Path("x"))  # in linear time
+    assert parse_config(text.encode(), Path("x")) == {"files": files, "prose": f"{prose}\n'{prose}"}
+    parse_config(b"a = '" + rb"\"" * 200_000 + b"'", Path("x"))  # in linear time
 
 
 @pytest.mark.parametrize("value", ["9" * 5000, "0x" + "f" * 5000, "[" * 5000, "[" * 5000 + "]" * 5000])
 def test_what_python_cannot_read_or_print_is_no_toml(value: str):
     with pytest.raises(ConfigError, match=r"^config\.toml is not valid TOML: "):
-        parse_toml(f"task = {value}\n".encode(), Path("config.toml"))
-    assert override({}, f"train.steps={value}") == {"train": {"steps": value}}  # text, which is refused as such
+        parse_config(f"task = {value}\n".encode(), Path("config.toml"))
+    with pytest.raises(ConfigError, match=r"train\.steps must be a (whole )?number"):
+        read(TrainConfig, override({}, f"train.steps={value}")["train"], "train")
 
 
 @pytest.mark.parametrize("assignment", ["steps=200", "train.steps", "train.=3", ".steps=3", "=3", ""])

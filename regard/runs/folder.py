@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,6 +34,15 @@ from regard.errors import ConfigError, DataError, RunError, brief
 from regard.runs.cursor import Cursor
 from regard.sealed import digest, fill_folder, locked, read_small, seal, sync_folder, unseal, write_atomically
 from regard.version import __version__
+
+MOST_DOTS = 100  # in a line of config.toml, outside of quotes
+# Strings and comments. A string may be open at its end, so that every try matches and the time is linear.
+_QUOTED = re.compile(
+    rb'''"""(?:[^"\\]++|\\.|"(?!""))*+(?:"{3,5})?'''
+    rb"""|'''(?:[^']++|'(?!''))*+(?:'{3,5})?"""
+    rb"""|"(?:[^"\\\n]++|\\.)*+"?|'[^'\n]*+'?|#[^\n]*+""",
+    re.DOTALL,
+)
 
 VERSION = 1  # of the run layout; a folder of another version is refused
 SPARE = 2  # required free space for a save, as a multiple of its size
@@ -126,7 +136,20 @@ def read_config(run: Path) -> dict[str, Any]:
     sealed = sha256 == hashlib.sha256(text).hexdigest().encode() + b"\n"
     if not sealed and (mark or (checkpoints(run) and not (run / "manifest.json").exists())):
         raise RunError(f"{path} is damaged: its checksum does not match; restore it from a copy.")
-    return parse_toml(content, path)
+    return parse_config(content, path)
+
+
+def parse_config(content: bytes, path: Path) -> dict[str, Any]:
+    """The tables of the config.toml of a run, which may come from a stranger."""
+    # Time and memory of tomllib grow with the square of the number of dots in a key.
+    if any(line.count(b".") > MOST_DOTS for line in _QUOTED.sub(b"", content).split(b"\n")):
+        raise ConfigError(f"{path} has a line with more than {MOST_DOTS} dots outside of quotes; shorten it.")
+    tables = parse_toml(content, path)
+    try:
+        repr(tables)
+    except ValueError as error:  # TOML reads hexadecimal numbers of any length, which no error sentence could show
+        raise ConfigError(f"{path} is not valid TOML: {brief(error)}.") from None
+    return tables
 
 
 # --- tensors
