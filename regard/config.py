@@ -152,7 +152,10 @@ def load_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
-    """The tables of a TOML file with this content; `path` is for the error sentence."""
+    """The tables of a TOML file with this content; `path` is for the error sentence.
+
+    For files that the user wrote; `regard.runs.folder` checks those of other people first.
+    """
     try:
         text = content.decode("utf-8-sig")  # some editors begin a file with a byte-order mark
     except UnicodeDecodeError as error:
