@@ -6,6 +6,7 @@ not contiguous, the pair goes around the run with the most of them and the fewes
 single tag goes before the word that follows it in the source.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,33 @@ def in_order(fragments: list[Fragment], tags: Sequence[Tag]) -> list[Fragment]:
         else Fragment(fragment.text, next(arguments))
         for fragment in fragments
     ]
+
+
+def space_breaks(fragments: list[Fragment]) -> list[Fragment]:
+    """Move line breaks so that no line is empty. If there are fewer words than lines, a break that is only white space
+    is left out, and other ones (the times of a subtitle) come last."""
+    if not any(fragment.tag and fragment.tag.kind == "break" for fragment in fragments):
+        return fragments
+    visible = [
+        fragment.tag.kind in ("word", "argument") if fragment.tag else bool(fragment.text.strip())
+        for fragment in fragments
+    ]
+    final = max((number for number, seen in enumerate(visible) if seen), default=-1)
+    result: list[Fragment] = []
+    waiting: list[Fragment] = []  # breaks that need a word before them
+    words = False  # whether the line has some
+    for number, fragment in enumerate(fragments):
+        if fragment.tag and fragment.tag.kind == "break":
+            waiting.append(fragment)
+            continue
+        for piece in [fragment] if fragment.tag else map(Fragment, _PIECES.findall(fragment.text)):
+            begins = piece.text.strip() and (piece.tag is None or piece.tag.kind == "open" or visible[number])
+            if waiting and words and begins and number <= final:
+                result.append(waiting.pop(0))
+                words = False
+            result.append(piece)
+            words = words or (visible[number] and bool(piece.text.strip()))
+    return result + [one for one in waiting if one.text.strip(" \t\r\n\\")]
 
 
 def write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
@@ -71,6 +99,7 @@ def write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
     return "".join(parts)
 
 
+_PIECES = re.compile(r"\s+|\S+")
 Range = tuple[int, int]  # of target words [first, last)
 
 
@@ -115,7 +144,7 @@ def spell(segment: Segment, found: Aligned | None = None) -> str:
 def _fragments(segment: Segment, found: Aligned) -> list[Fragment]:
     """The translation with every tag of the segment."""
     placed = Placer(segment, found).place() if segment.tags else [Fragment(found.text)]
-    return in_order(placed, segment.tags)
+    return space_breaks(in_order(placed, segment.tags))
 
 
 class Placer:
