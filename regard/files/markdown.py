@@ -91,7 +91,7 @@ def read(text: str) -> Iterator[Part]:
             continue
         marked = _MARKER.search(prefix[0].replace(">", ""))
         listed = bool(marked) or (listed and line[:1] in " \t")
-        if at + 1 < len(lines) and "|" in line and _DELIMITER.fullmatch(lines[at + 1]) and "-" in lines[at + 1]:
+        if _begins_table(lines, at):
             yield from row(line)
             yield lines[at + 1]
             at += 2
@@ -101,7 +101,7 @@ def read(text: str) -> Iterator[Part]:
             continue
         last = at + 1
         if "#" not in prefix[0]:
-            while last < len(lines) and _continues(lines[last]):
+            while last < len(lines) and _continues(lines[last]) and not _begins_table(lines, last):
                 last += 1
         yield prefix[0]
         yield from segment(lines[at:last], len(prefix[0]))
@@ -138,6 +138,12 @@ def _closes(line: str, fence: str) -> bool:
         and found[1][0] == fence[0]
         and len(found[1]) >= len(fence)
         and line.strip(" \t\r\n>") == found[1]
+    )
+
+
+def _begins_table(lines: list[str], at: int) -> bool:
+    return (
+        at + 1 < len(lines) and "|" in lines[at] and "-" in lines[at + 1] and bool(_DELIMITER.fullmatch(lines[at + 1]))
     )
 
 

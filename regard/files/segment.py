@@ -87,11 +87,18 @@ _UNIT = r"(?:(?<=[dfgi])(?:%%|[a-zA-Z]{1,2}(?![a-zA-Z])))?"  # %.3fs and %d%% ar
 _PRINTF = _FIELD.replace("{space}", "") + rf"(?:[ds@]|(?<=\d)[eEfFgG]|[iouxXeEfFgGcra](?![a-zA-Z])){_UNIT}"
 _PERCENT = r"\d[\d.,]*\s?%%|%%"
 ADDRESS = re.compile(
-    r"(?<!\w)(?:https?://|www\.)[^\s<>\"]{1,2000}|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+    r"(?<!\w)(?i:https?://|www\.)[^\s<>\"]{1,2000}|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+)
+# Emoji, with what joins and modifies them, and symbols such as ™ and →.
+SYMBOL = re.compile(
+    "(?:[\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\u00a9\u00ae\u2122]"
+    "[\ufe0f\u200d\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*)+"
 )
 _MARKS = ".,;:!?…)]}'’»”"  # at the end of an address, part of the sentence
-_OTHERS = r"<%|[$#]?\{|%[A-Z][A-Z_]+%"
-_START = re.compile(rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|(?P<printf>(?<!\d)(?<!\d\s){_PRINTF})|{_OTHERS}")
+_OTHERS = rf"<%|[$#]?\{{|%[A-Z][A-Z_]+%|{SYMBOL.pattern}"
+_START = re.compile(
+    rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|(?P<printf>(?:(?<!\d)(?<!\d\s)|(?=%[sd](?!\w))){_PRINTF})|{_OTHERS}"
+)
 # In a format string every % begins a directive.
 _DIRECTIVE = re.compile(
     rf"(?P<address>{ADDRESS.pattern})|{_PERCENT}|(?P<printf>{_FIELD.replace('{space}', ' ')}[a-zA-Z@]{_UNIT})|{_OTHERS}"
