@@ -129,7 +129,7 @@ class Killer:
     def _workers(self, driver: int) -> list[int]:
         if self.nodes:
             return children(self.nodes.raylets(), b"MapWorker")
-        return children([driver], b"spawn_main")
+        return children(children([driver], b"forkserver"), b"forkserver")  # forks of the driver's fork server
 
     def _kill(self, driver: int) -> None:
         kind, workers = self.kinds[self.killed.total()], self._workers(driver)

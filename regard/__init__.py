@@ -3,6 +3,11 @@
 The public names are imported on first use, so that `import regard` is fast.
 """
 
+import sys
+
+if sys.argv[:1] == ["-m"] and {"regard", "-mregard"} & set(sys.orig_argv) and not sys.flags.safe_path:
+    del sys.path[0]  # `python -m regard` puts the current folder first: its files must not replace modules
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

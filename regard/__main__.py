@@ -3,8 +3,6 @@
 import os
 import sys
 
-from regard.cli import app
-from regard.cli.usage import NoReaderError
 from regard.errors import RegardError, little_memory, out_of_memory
 from regard.training.stopping import TERMINATED
 
@@ -16,6 +14,9 @@ def main() -> None:
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by who started this process: nothing to read, nobody to write to
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
+    from regard.cli import app  # here: child processes import this file and need no commands
+    from regard.cli.usage import NoReaderError
+
     try:
         try:
             app()

@@ -27,7 +27,7 @@ import typer.main
 import unsynced  # noqa: F401 - in the processes too, which import this file
 from patience import PATIENCE
 
-from regard.cluster import local
+from regard import processes
 
 os.environ.pop("COLUMNS", None)  # tables are as wide as they are
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the server and its children inherit it; tiny models gain nothing by two
@@ -69,6 +69,20 @@ def join_forkserver(address: str, key: bytes | None) -> None:
     share_forkserver(address)
     forkserver._forkserver._forkserver_authkey = key
     _, forkserver._forkserver._forkserver_alive_fd = os.pipe()  # processes inherit one; that of the server is its own
+
+
+def children(parent: int) -> list[int]:
+    """The processes that the threads of a process have started."""
+    found = []
+    for thread in Path(f"/proc/{parent}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it has ended
+            found += map(int, thread.read_text().split())
+    return found
+
+
+def forked_children(parent: int) -> list[int]:
+    """The child processes of `regard.processes` that a process has started: forks of its fork server."""
+    return [child for server in children(parent) for child in children(server)]
 
 
 class Command:
@@ -119,7 +133,7 @@ def _main(arguments: list[str], files: dict[str, str], plant: Callable[[], None]
     sys.argv = ["regard", *arguments]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it
     share_forkserver(forks)
-    local._SPAWN = context  # workers of a corpus or a sweep; test_shards.py starts them as users do
+    processes.context = context  # also where children are not forks
     assert "preload" in sys.modules, "the server forks before it has imported what commands import"
     if plant:
         plant()

@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -20,8 +20,8 @@ from kept import kept
 from patience import PATIENCE, until
 
 import regard
+from regard import processes
 from regard.look import trace_file
-from regard.serve import worker
 from regard.serve.access import OPEN_FOLDER
 from regard.serve.guard import Guard
 from regard.serve.limits import Limits
@@ -74,6 +74,11 @@ def _kept(corpus: str, model: str, settings: list[str]) -> Path:
     return kept(f"{model}-{corpus}", given, lambda folder: regard.train(**given, out=folder))
 
 
+def calling(stopped: Callable[[], bool] = lambda: False) -> SimpleNamespace:
+    """A call of a model, as its methods see it."""
+    return SimpleNamespace(stopped=stopped)
+
+
 class Model(context.Process):
     """The process of a model as a fork, which reports its number to the tests."""
 
@@ -100,7 +105,8 @@ def _serve(
     if forks:
         share_forkserver(forks)
         Model.numbers = numbers
-        worker._SPAWN = SimpleNamespace(Process=Model, Pipe=context.Pipe, RawValue=context.RawValue)
+        parts = {name: getattr(context, name) for name in ("Pipe", "RawValue", "set_forkserver_preload")}
+        processes.context = SimpleNamespace(Process=Model, **parts)
 
     def refuse(tree: dict[str, Any]) -> str:
         raise AssertionError("a trace is written in the process of the event loop")

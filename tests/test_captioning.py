@@ -82,8 +82,9 @@ def test_the_finished_run_writes_captions_and_shows_where_it_looked(tmp_path: Pa
     assert trace.attention["attention"].weights.shape == (1, len(words) + 1, 16)
     assert trace.attention["attention"].kind == "image"
     assert trace.attention["attention"].query == "previous"
-    assert all(0 < step.norms["gate"] < 1 for step in trace.steps)
-    assert len(trace.steps) == len(words) + 1
+    (seen,) = trace.attention.values()
+    assert all(0 < gate < 1 for gate in seen.step_values["gate"])
+    assert len(seen.step_values["gate"]) == len(words) + 1
     for view in ("film", "picture", "region", "matrix"):
         behind = {} if view == "matrix" else {"picture": pixels}
         assert trace.draw(tmp_path / f"{view}.svg", view=view, **behind).stat().st_size > 1000

@@ -15,7 +15,8 @@ from regard.corpora.nominal import pronoun
 from regard.corpora.phrasebook import generate
 from regard.corpora.registry import BUILTIN, OTHERS, find_builtin
 from regard.corpora.verbal import Manner, choose_clitic, verb_group
-from regard.data.text_corpus import TextDataConfig, find_text
+from regard.data.settings import TextDataConfig
+from regard.data.text_corpus import find_text
 from regard.errors import DataError
 
 

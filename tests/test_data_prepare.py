@@ -13,13 +13,13 @@ import regard.data.prepare as prepare_module
 import regard.data.tokenisers as tokenisers_module
 from regard.config import read, to_toml
 from regard.data.batching import round_up
-from regard.data.documents import DocumentDataConfig, DocumentEncoding
+from regard.data.documents import DocumentEncoding
 from regard.data.encoding import have_text
 from regard.data.pairs import PairEncoding, PairSet, Resampled
 from regard.data.prepare import Preparing, prepare, survey
-from regard.data.settings import DataConfig
+from regard.data.settings import DataConfig, DocumentDataConfig, TextDataConfig
 from regard.data.store import ColumnType, Store, find_store, id_type, write_store
-from regard.data.text_corpus import TextDataConfig, TextEncoding
+from regard.data.text_corpus import TextEncoding
 from regard.data.tokenisers import tokenise_here, tokenisers
 from regard.data.vocabulary import Vocabulary
 from regard.decode.settings import DecodeConfig

@@ -20,10 +20,10 @@ from patience import until
 from regard.cli.text import batches
 from regard.corpora import Example
 from regard.data.corpus import open_corpus, pairs_in_memory, parallel_files, tab_separated
-from regard.data.documents import DocumentDataConfig, document_files
+from regard.data.documents import document_files
 from regard.data.encoding import Tally
 from regard.data.prepare import choose_held_out, sentence_key
-from regard.data.settings import DataConfig
+from regard.data.settings import DataConfig, DocumentDataConfig
 from regard.data.tmx import read_units
 from regard.errors import DataError
 from regard.sealed import digest, read_small, write_atomically

@@ -94,7 +94,7 @@ def begin(tmp_path_factory) -> Callable[[Path, str], tuple[Path, dict[str, Any]]
     ("page", "name", "member"), PUBLIC, ids=[name if one is None else f"{name}.{one}" for _, name, one in PUBLIC]
 )
 def test_the_example_of_a_public_name_runs(page: Path, name: str, member: str | None, begin, monkeypatch) -> None:
-    monkeypatch.setattr("regard.cluster.local._SPAWN", context)
+    monkeypatch.setattr("regard.processes.context", context)
     folder, names = begin(page, name)
     if member is not None:
         monkeypatch.chdir(folder)

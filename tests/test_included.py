@@ -289,3 +289,10 @@ def test_a_wheel_holds_the_models(home: Path, tmp_path: Path):
 def test_a_blank_at_the_end_of_a_prefix_is_no_piece():
     translator = regard.load("en-fr", device="cpu")
     assert translator.prefix_ids("La gare ") == translator.prefix_ids("La gare") != []
+
+
+def test_loading_and_translating_imports_no_training():
+    code = "import regard, sys; regard.load('en-fr/bahdanau').translate('Where is the station?'); print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    rooms = ("training", "corpora", "interop", "cluster", "api.training", "api.sweeping", "api.captioner")
+    assert not [name for name in found if name.startswith(tuple(f"regard.{room}" for room in rooms))]

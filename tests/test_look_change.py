@@ -7,6 +7,7 @@ import pytest
 import torch
 from test_look_record import LENGTHS, SOURCE, TARGET, WORDS, hooks, model_of
 
+from regard.api.tracing import assemble
 from regard.errors import ConfigError, DataError, ShapeError
 from regard.look import (
     Mask,
@@ -20,7 +21,6 @@ from regard.look import (
     importance,
     record,
 )  # fmt: skip
-from regard.look.assemble import assemble
 from regard.models.registry import MODELS
 from regard.symbols import START
 

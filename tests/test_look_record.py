@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from regard.api.tracing import add_probabilities, assemble
 from regard.errors import ConfigError, ShapeError
 from regard.look import Picture, record
-from regard.look.assemble import add_probabilities, assemble
 from regard.look.measure import reproduce
 from regard.look.record import attentions
 from regard.look.tokens import as_side
@@ -103,7 +103,7 @@ def test_what_a_model_says_of_itself_is_in_the_trace():
     for model, query, shift, score in ((luong, "current", 0, "general"), (bahdanau, "previous", 0, "additive")):
         with record(model) as seen, torch.no_grad():
             logits = model(SOURCE, LENGTHS, TARGET)
-        target = add_probabilities(WORDS[1], TARGET[0].tolist(), logits[0], str, best=3)
+        target = add_probabilities(WORDS[1], TARGET[0].tolist(), logits[0], lambda ids: list(map(str, ids)), best=3)
         (module,) = assemble(model, seen, WORDS[0], target).attention.values()
         assert (module.query, module.shift, module.score) == (query, shift, score)
         first = target.tokens[0]
@@ -143,7 +143,7 @@ def test_wrong_rows_and_ids_are_refused():
     with pytest.raises(ShapeError, match="no sentence 2: 2 were recorded"):
         assemble(model, seen, *WORDS, row=2)
     with pytest.raises(ShapeError, match="an id and a row of logits for each of 6"):
-        add_probabilities(WORDS[1], [1, 2], logits[0], str)
+        add_probabilities(WORDS[1], [1, 2], logits[0], lambda ids: list(map(str, ids)))
     with pytest.raises(ShapeError, match=r"expected \[H, 6, 7\]"):
         assemble(model, seen, as_side([*"abcdefg"]), WORDS[1])
 

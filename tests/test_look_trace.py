@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError, RegardError, ShapeError
-from regard.look import Attended, Beam, BeamNode, Picture, Side, StepVectors, Token, Trace, trace_file
+from regard.look import Attended, Beam, BeamNode, Picture, Side, Token, Trace, trace_file
 
 PIECES = ["▁Das", "▁Haus", "▁ist", "▁gr", "oß", "</s>"]
 WORDS = ["the", "house", "is", "big", "</s>"]
@@ -34,12 +34,17 @@ def full_trace():
         replace(token, logprob=-0.1 * at, topk=(("x", -0.1), ("\ud800", -2.5)))
         for at, token in enumerate(trace.target.tokens)
     ]
+    first = trace.attention["layers.0"]
+    vectors = np.full((5, 2), np.nan), np.full((5, 1), np.nan)
+    vectors[0][0], vectors[1][0] = (0.1, -0.2), 0.3
+    values = {"query": np.array([1.5, *[np.nan] * 4])}
+    first = replace(first, query_vectors=vectors[0], context_vectors=vectors[1], step_values=values)
     nodes = (BeamNode(0, None, 0, "<s>", 0.0, 0.0, 0.0), BeamNode(1, 0, 1, "a", -0.5, -0.5, -0.25, finished=True))
     return replace(
         trace,
         target=Side(trace.target.text, tuple(tokens)),
         model={"id": "run", "kind": "rnn"},
-        steps=(StepVectors(0, "layers.0", (0.1, -0.2), (0.3,), {"query": 1.5}),),
+        attention={**trace.attention, "layers.0": first},
         beam=Beam(2, nodes, (1,)),
         changes=({"kind": "mask", "text": "source position 1 masked", "column": 1},),
     )
@@ -54,9 +59,20 @@ def test_written_and_read_back_without_loss(tmp_path):
             assert np.array_equal(again.attention[at].weights, seen.weights)
             assert np.array_equal(again.attention[at].scores, seen.scores)
         assert again.target == trace.target
-        assert (again.beam, again.steps, again.changes) == (trace.beam, trace.steps, trace.changes)
+        assert (again.beam, again.changes) == (trace.beam, trace.changes)
+        assert np.array_equal(again.attention["layers.0"].query_vectors[0], [0.1, -0.2])
     assert (tmp_path / "a.json").read_bytes().decode("utf-8"), "valid UTF-8 even with a lone surrogate"
     assert {path.name for path in tmp_path.iterdir()} == {"a.json", "a.json.gz"}, "no temporary file is left"
+
+
+def test_a_trace_that_was_saved_by_an_earlier_version_is_read_without_loss():
+    saved = (Path(__file__).parent / "saved_trace.json").read_text(encoding="utf-8")
+    trace = Trace.from_json(saved)
+    assert json.loads(trace.to_json()) == json.loads(saved)
+    last = trace.attention["layers.1"]
+    assert last.query_vectors[3] == [0.5]
+    assert np.isnan(last.query_vectors[:3]).all(), "steps that were not kept"
+    assert last.step_values["copy"][3] == 0.25
 
 
 @settings(max_examples=60, deadline=None)
@@ -115,7 +131,7 @@ def test_the_short_form_is_one_block_for_all_layers():
         assert np.array_equal(seen.weights, weights[at])
         assert (seen.layer, seen.query, seen.score, seen.shift) == (at, "previous", "additive", 1)
     assert trace.source.tokens[1].piece == "Haus"
-    assert trace.steps[0].name == "layers.0"
+    assert trace.attention["layers.0"].step_values["gate"][0] == 0.25
     assert Trace.from_json(trace.to_json()) == trace
 
 

@@ -1,5 +1,6 @@
 """What is drawn is what is said: words, hidden tokens, shift, and the numbers that tell heads apart."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from regard.errors import ConfigError, DataError
 from regard.look import Attended, Mask, Picture, Side, Token, Trace, measure, report
 from regard.look import measure as measure_function
 from regard.look.measure import confidence, coverage, coverage_penalty, covered, diagonality, entropy, special_mass
-from regard.look.table import arrange
+from regard.look.table import arrange, step_head, step_module
 
 SOURCE = ["▁Das", "▁Haus", "▁ist", "▁gr", "oß", "</s>"]
 TARGET = ["▁the", "▁hou", "se", "▁is", "▁big", "</s>"]
@@ -110,7 +111,6 @@ def test_the_head_that_a_run_names_is_drawn_by_default(tmp_path):
     assert arrange(trace).caption == expected.caption
     assert trace.to_terminal() == TRACE.to_terminal(layer=0, head=2, shift=1)
     assert "layer 0, head 2" in trace.draw(tmp_path / "drawn.svg").read_text(encoding="utf-8")
-    assert "layer 0, head 2" in trace.draw(tmp_path / "steps.svg", view="steps").read_text(encoding="utf-8")
     views = held(trace.to_html())["trace"]["views"]
     assert (views["default"], views["aligning"]) == ("layers.0", {"head": 2})
     assert arrange(trace, head="mean").caption == arrange(TRACE, layer=0).caption
@@ -258,3 +258,33 @@ def test_a_report_ranks_heads_by_rows_of_all_sentences():
         found.ranked("entropie")
     with pytest.raises(DataError, match="at least one trace"):
         report([])
+
+
+def test_a_step_shows_attention_of_the_word_being_written(tmp_path):
+    """The aligning head of layer 0 is one step late; head 1 of layer 1 attends to the word that is written."""
+    late = np.array([[[0.8, 0.1, 0.1], [0.9, 0.05, 0.05], [0.1, 0.8, 0.1]]])  # of a start, "le", "chat"
+    on_time, flat = np.eye(3)[None] * 0.7 + 0.1, np.full((1, 3, 3), 1 / 3)
+    layers = {"layers.0": np.concatenate([flat, late]), "layers.1": np.concatenate([flat, on_time])}
+    plain = Trace.from_arrays(["the", "cat", "</s>"], ["le", "chat", "</s>"], layers)
+    trace = mark_aligning(plain, Heads(0, 1, 1))
+    seen = step_module(trace)
+    assert (seen.name, step_head(trace, seen)) == ("layers.1", 1)
+    views = held(trace.to_html())["trace"]["views"]
+    assert (views["step"], [one["step_head"] for one in views["modules"]]) == ("layers.1", [0, 1])
+    opened = trace.draw(tmp_path / "step.svg", view="steps", step=1).read_text(encoding="utf-8")
+    assert "layer 1, head 1" in opened
+    assert "one step late" not in opened
+    chosen = trace.draw(tmp_path / "late.svg", view="steps", step=1, layer=0, head=1).read_text(encoding="utf-8")
+    assert "just read, \u2018le\u2019, and not" in re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", chosen))
+    unshifted = mark_aligning(plain, Heads(1, 1, 0))
+    assert step_head(unshifted, step_module(unshifted)) == 1, "a head without a shift is the one that a run names"
+
+
+def test_a_weight_that_was_set_is_called_set(tmp_path):
+    scores, weights = np.zeros((1, 1, 2)), np.array([[[1.0, 0.0]]])
+    trace = Trace.from_arrays(["a", "b"], ["c"], weights, scores)
+    drawn = [
+        one.draw(tmp_path / "step.svg", view="steps").read_text(encoding="utf-8")
+        for one in (trace, replace(trace, changes=({"kind": "set-row", "text": "row 0 set", "row": 0},)))
+    ]
+    assert ["set by a what-if" in text for text in drawn] == [False, True]

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from weights_of import additive_of, array, spread
 
+from regard.api.tracing import assemble
 from regard.errors import ConfigError
 from regard.kernels.recur import recur
-from regard.look.assemble import assemble
 from regard.look.record import record
 from regard.look.tokens import Side, Token
 from regard.look.trace import Trace

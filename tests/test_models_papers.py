@@ -18,6 +18,7 @@ from weights_of import (
     britz_stack_of,
     cho_of,
     joins_of,
+    layer_of,
     luong_of,
     norm_of,
     projections_of,
@@ -37,8 +38,10 @@ from regard.models.britz import Britz, BritzConfig, Stack
 from regard.models.contract import shift_right
 from regard.models.encdec import Cho, ChoConfig, RNNencdec, RNNencdecConfig, Sutskever, SutskeverConfig
 from regard.models.luong import Luong, LuongConfig
+from regard.models.pointer import Pointer, PointerConfig
 from regard.models.registry import MODELS, build
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.models.transformer_lm import TransformerLanguageConfig, TransformerLanguageModel
 from regard.symbols import END, START
 
 SOURCE = torch.tensor([[5, 7, 4, 9, 6, END], [8, 6, 5, END, 0, 0]])
@@ -624,6 +627,55 @@ def test_transformer_is_the_papers(norm: str, part: str):
             assert (seen[f"decoder.{k}.cross_attention.attention"][1][b, ..., S_b:] == 0).all()
         assert len(memory) == S_b
     assert torch.allclose(model(SOURCE, LENGTHS, TARGET), logits, **CLOSE)  # unwatched, by the fused kernel
+
+
+@pytest.mark.parametrize("positions", ["sinusoid", "rotary", "alibi"])
+@torch.no_grad()
+def test_a_language_model_is_the_papers_decoder_without_a_source(positions: str):
+    config = TransformerLanguageConfig(13, width=12, layers=2, heads=3, inner=7, dropout=0.0, positions=positions)
+    model = spread(TransformerLanguageModel(config), 0.4)
+    for ids, logits in zip(TARGET, model(TARGET), strict=True):
+        E = array(model.embed.weight)
+        X = papers.embed([START, *ids[:-1]], E, "sinusoid" if positions == "sinusoid" else None)
+        for layer in map(layer_of, model.layers):
+            X, _ = papers.encoder_layer(X, layer, rotate=positions == "rotary", mask=papers.causal(T))
+        assert close(logits, X @ E.T)
+
+
+@pytest.mark.parametrize("preset", ["tiny", "local-m", "local-p"])
+@torch.no_grad()
+def test_luong_reads_no_end(preset: str):
+    """Not even of a sentence without words, whose decoder begins with zeros."""
+    model = spread(Luong(replace(LUONG, window="global" if preset == "tiny" else preset)), 0.4)
+    source, lengths = torch.tensor([[END, 0, 0], [5, 6, END]]), torch.tensor([1, 3])
+    state = model.start(model.encode(source, lengths))
+    assert all((part[0] == 0).all() and (part[1] != 0).any() for part in (*state.lstm.hidden, *state.lstm.cell))
+    logits = model(source, lengths, TARGET)
+    model.embed.weight[END] += 1.0
+    assert torch.equal(model(source, lengths, TARGET), logits)
+
+
+@torch.no_grad()
+def test_log_probabilities_of_a_pointer_are_not_rounded():
+    """They are scores, and stay in float32 where products are in bfloat16."""
+    model = Pointer(PointerConfig(13, 13, embedding=5, width=4, attention=6, spread=0.4)).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(SOURCE, LENGTHS, TARGET).dtype == torch.float32
+
+
+@torch.no_grad()
+def test_see_trains_without_coverage_first():
+    """The score reads zeros at every step, and a second phase takes the same weights."""
+    config = PointerConfig(13, 13, embedding=5, width=4, attention=6, spread=0.4)
+    plain, covered = Pointer(replace(config, coverage=False)), Pointer(config)
+    covered.load_state_dict(plain.state_dict())
+    source, lengths = SOURCE, LENGTHS
+    before = plain(source, lengths, TARGET)
+    assert not torch.allclose(covered(source, lengths, TARGET), before)
+    for model in (plain, covered):
+        model.attention.score.V.weight.zero_()
+    assert torch.equal(plain(source, lengths, TARGET), before)
+    assert torch.equal(covered(source, lengths, TARGET), before)
 
 
 @pytest.mark.parametrize("tied", ["all", "target", "none"])

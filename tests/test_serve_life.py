@@ -11,12 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import torch
+from commands import forked_children
 from patience import PATIENCE, until
 from serve_parts import Server, serving, trained
 
@@ -224,7 +224,7 @@ def test_what_is_not_http_is_answered_after_what_is(server: Server) -> None:
 
 def test_models_leave_the_server_a_core_and_stand_back(server: Server) -> None:
     """Threads wait for each other at every operation: more than there are cores make a model many times slower."""
-    (child,) = children(server, "spawn_main")
+    (child,) = forked_children(server.process.pid)
     assert os.getpriority(os.PRIO_PROCESS, child) == os.getpriority(os.PRIO_PROCESS, server.process.pid) + NICE
     torch.set_num_threads(3)
     try:
@@ -237,20 +237,13 @@ def test_models_leave_the_server_a_core_and_stand_back(server: Server) -> None:
 
 
 def test_a_killed_model_is_replaced_while_the_server_answers(server: Server) -> None:
-    (child,) = children(server, "spawn_main")
+    (child,) = forked_children(server.process.pid)
     before = total(server, "regard_model_restarts_total")
     os.kill(child, signal.SIGKILL)
     until(lambda: total(server, "regard_model_restarts_total") == before + 1)
     assert server.translate("ba da")["translatedText"] == "da ba", "it waits for the new process"
     until(lambda: server.client.get("/health").status_code == 200)
-    assert children(server, "spawn_main") != [child]
-
-
-def children(server: Server, name: str) -> list[int]:
-    """The processes of a server whose command line contains a name."""
-    path = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
-    found = [int(one) for one in path.read_text().split()]
-    return [one for one in found if name in Path(f"/proc/{one}/cmdline").read_text()]
+    assert forked_children(server.process.pid) != [child]
 
 
 def stopped(server: Server, clients: int, seed: int) -> tuple[int, Counter[str], int]:

@@ -20,15 +20,14 @@ import pytest
 from browser_parts import opened, picture, until
 from npm_parts import packages
 from PIL import Image
-from serve_parts import Server, captioner, serving, trained
+from serve_parts import Server, calling, captioner, serving, trained
 
 from regard.api.loading import load
 from regard.corpora import shapes
 from regard.data.images import encode_png
 from regard.errors import RunError
 from regard.look.html import page_tree
-from regard.look.trace import Trace
-from regard.look.trace_data import Picture
+from regard.look.trace import Picture, Trace
 from regard.look.trace_file import write
 from regard.runs.experiment import resolve
 from regard.serve.access import Access, AccessToken
@@ -116,11 +115,11 @@ def test_a_client_that_left_is_not_waited_for() -> None:
     model = load_model(str(captioner()), Limits())
     assert isinstance(model, CaptionModel)
     with pytest.raises(StoppedError):
-        model.caption(model.read(SCENE), None, 1, lambda: True)
+        model.caption(model.read(SCENE), None, 1, calling(lambda: True))
     asked = itertools.count()
     written = len(model.writer.caption(SCENE).tokens) + 1
     with pytest.raises(StoppedError):
-        model.caption(model.read(SCENE), None, 1, lambda: next(asked) > written + 1)
+        model.caption(model.read(SCENE), None, 1, calling(lambda: next(asked) > written + 1))
 
 
 def test_models_are_distinguished_by_kind(server: Server) -> None:

@@ -13,8 +13,8 @@ import pytest
 import torch
 from test_laws import shrink
 
+from regard.api.tracing import assemble
 from regard.errors import ConfigError
-from regard.look.assemble import assemble
 from regard.look.record import record
 from regard.look.tokens import as_side
 from regard.look.trace_file import write

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from serve_parts import Server, serving, shared, trained
+from serve_parts import Server, calling, serving, shared, trained
 
 from regard.api.loading import load
 from regard.errors import ConfigError
@@ -147,13 +147,13 @@ def test_heads_are_left_out_together_only_as_far_as_one_trace_may_be_large() -> 
     rows: list[int] = []
     translator.model.register_forward_pre_hook(lambda _, args: rows.append(len(args[0])))
     model = TranslationModel(translator, "any", Limits())
-    whole = model.worth(look, lambda: False)
+    whole = model.worth(look, calling())
     assert rows == [1, 16, 8]
     length = len(translator.translate(look.text).tokens) + 1
     _, recorded = model._sizes(look, 4, length)
     model.limits = Limits(numbers=5 * recorded // 8 + 1)
     rows.clear()
-    parts = model.worth(look, lambda: False)
+    parts = model.worth(look, calling())
     assert rows == [1, 5, 5, 5, 5, 4]
     worth = [{(one["name"], one["head"]): one["drop"] for one in some["heads"]} for some in (whole, parts)]
     assert worth[0] == pytest.approx(worth[1], abs=1e-4)

@@ -122,7 +122,7 @@ LONG = " ".join(["ba"] * 600)
 def forks() -> Iterator[None]:
     """Processes of models start as forks of one that has torch."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.serve.worker._SPAWN", context)
+        patch.setattr("regard.processes.context", context)
         yield
 
 
@@ -246,7 +246,7 @@ def restarts(worker: Worker) -> float | None:
 
 def test_a_process_that_dies_is_replaced_and_its_requests_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = begin()
-    assert worker.aside("fit", ["ba da"]).result(PATIENCE)[0][0] == 1.0
+    assert worker.run_in_thread("fit", ["ba da"]).result(PATIENCE)[0][0] == 1.0
     translated = []
 
     def translate_and_die(batch: list[Row], alone: bool = True) -> None:
@@ -262,7 +262,7 @@ def test_a_process_that_dies_is_replaced_and_its_requests_are_answered(monkeypat
     until(lambda: not worker.trouble)
     assert restarts(worker) == 1
     worker.close()
-    assert not worker._process._process.is_alive()
+    assert worker._process.dead
 
 
 def test_a_process_that_is_stuck_is_ended_and_the_request_refused(
@@ -289,7 +289,7 @@ def test_a_process_that_is_stuck_is_ended_and_the_request_refused(
 
 def frozen(worker: Worker) -> int:
     """Stop a worker's process where it is: its number."""
-    pid = worker._process._process.pid
+    pid = worker._process.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     return pid

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -16,7 +15,7 @@ import commands
 import pytest
 
 from regard.cluster import local
-from regard.cluster.local import LocalWorker, Pool, gpus_for, run_local, share_cores
+from regard.cluster.local import Worker, gpus_for, run_local, share_cores
 from regard.cluster.shards import (
     ShardReader,
     finished,
@@ -123,7 +122,7 @@ def test_a_zst_file_comes_back_as_one(tmp_path):
 
 
 def test_workers_take_the_gpus_in_turn(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.cluster.local._SPAWN", commands.context)  # a worker with a GPU loads torch
+    monkeypatch.setattr("regard.processes.context", commands.context)  # a worker with a GPU loads torch
     out = tmp_path / "out"
     plan = make_plan(corpus[0], out, 4, "", TASK)
     assert run_local(Gpu(tmp_path), plan, out, 2, gpus=["0", "3"]) == 0
@@ -157,21 +156,23 @@ def test_a_gpu_that_is_named_by_its_number_stays_visible(monkeypatch):
     assert gpus_for("auto", "cuda:1") == []
 
 
-def test_a_worker_that_dies_between_two_shards_gives_back_the_second(corpus, tmp_path):
-    context = multiprocessing.get_context("spawn")
-    shards = make_plan(corpus[0], tmp_path / "out", 20, "", TASK).shards()[:2]
-    ours, theirs = context.Pipe()
-    process = context.Process(target=time.sleep, args=(0,))
-    process.start()
-    worker = LocalWorker(0, process, ours, shards[0])
-    pool = Pool(lambda place: worker, tmp_path / "out", shards[1:], 1)
-    pool.workers[ours] = worker
-    theirs.send(("done", None))
-    theirs.close()
-    pool.receive(worker)
-    assert (pool.done, pool.waiting) == (20, [])
-    pool.receive(worker)
-    assert (pool.waiting, pool.workers, pool.failed) == (shards[1:], {}, 0)
+def test_a_worker_that_dies_between_two_shards_gives_back_the_second(corpus, tmp_path, monkeypatch):
+    paths, lines = corpus
+    out, begun = tmp_path / "out", []
+    plan = make_plan(paths, out, 20, "", TASK)
+
+    def kill_and_begin(worker, shard, begin=Worker.begin):
+        begun.append(shard.number)
+        if len(begun) == 2:
+            worker.process.signal(signal.SIGKILL)
+            worker.process.join()
+        begin(worker, shard)
+
+    monkeypatch.setattr(Worker, "begin", kill_and_begin)
+    assert run_local(Upper(), plan, out, 1) == 0
+    assert begun == [0, 1, 1, 2]
+    join(plan, out, "text", text)
+    assert outputs(out) == whole(lines)
 
 
 def test_results_do_not_depend_on_workers_or_order(corpus, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import regard
-from regard.look.table import arrange
+from regard.look.table import arrange, step_head, step_module
 from regard.runs.included import find_run
 
 NAMES = {"en-fr": "transformer", "en-fr/bahdanau": "bahdanau", "en-fr/cho": "cho", "fr-en": "transformer"}
@@ -39,3 +39,25 @@ def test_european_economic_area_crosses():
     columns, rows = ([label.text for label in side] for side in (table.columns, table.rows))
     seen = {row: columns[int(np.argmax(weights))] for row, weights in zip(rows, table.weights, strict=True)}
     assert [seen[word] for word in ("Espace", "économique", "européen")] == ["Area", "Economic", "European"]
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "links"),
+    [
+        ("en-fr", "The black cat sleeps.", {"chat": "cat", "dort": "sleeps"}),
+        ("en-fr", "The dog sees a small house.", {"chien": "dog", "petite": "small", "maison": "house"}),
+        ("en-fr/bahdanau", "The black cat sleeps.", {"chat": "cat", "dort": "sleeps"}),
+        ("fr-en", "Le chat noir dort.", {"black": "noir", "cat": "chat"}),
+    ],
+)
+def test_a_step_opens_on_the_word_that_is_written_from(name: str, source: str, links: dict[str, str]):
+    trace = regard.load(name, device="cpu").look(source)
+    seen = step_module(trace)
+    rows = seen.weights[step_head(trace, seen)]  # [T, S], not moved by a shift
+    assert not seen.shift_of(step_head(trace, seen))
+    for word, meant in links.items():
+        begins = trace.target.text.index(word)
+        t = next(t for t, token in enumerate(trace.target.tokens) if token.end > begins)
+        where = trace.source.text.index(meant)
+        inside = [where <= token.start < where + len(meant) and not token.special for token in trace.source.tokens]
+        assert rows[t][inside].sum() > 0.5, f"{word} is written while {meant} is attended to"

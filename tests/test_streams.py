@@ -19,7 +19,8 @@ from regard.api.training import gather
 from regard.core.nested import leaves
 from regard.data.batching import shift_right
 from regard.data.prepare import Data, prepare
-from regard.data.text_corpus import TextDataConfig, TextEncoding, TextStreams
+from regard.data.settings import TextDataConfig
+from regard.data.text_corpus import TextEncoding, TextStreams
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.evaluate.language import text_loss
@@ -68,9 +69,9 @@ def make(data: Data, name: str = "lstm", **settings: Any) -> Any:
     return spread(model(replace(config, width=6, embedding=5, layers=2, **data.encoding.sizes(), **settings)))
 
 
-def make_transformer(data: Data) -> TransformerLanguageModel:
+def make_transformer(data: Data, positions: str = "sinusoid") -> TransformerLanguageModel:
     torch.manual_seed(1)
-    sizes = {"width": 12, "heads": 3, "inner": 7, **data.encoding.sizes()}
+    sizes = {"width": 12, "heads": 3, "inner": 7, "positions": positions, **data.encoding.sizes()}
     return spread(TransformerLanguageModel(replace(transformer_lm.PRESETS["tiny"], window=9, **sizes))).eval()
 
 
@@ -129,10 +130,10 @@ def test_the_carried_loss_is_that_of_one_long_pass(name: str, data: Data, tmp_pa
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [*RECURRENT, "transformer"])
+@pytest.mark.parametrize("name", [*RECURRENT, "sinusoid", "rotary", "alibi"])
 def test_the_first_row_of_a_stream_is_read_like_a_text_by_itself(name: str, data: Data):
     """A model that was trained in streams is used on texts by themselves: to generate, and to look."""
-    model = make_transformer(data) if name == "transformer" else make(data, name).eval()
+    model = make(data, name).eval() if name in RECURRENT else make_transformer(data, name)
     target = torch.randint(3, 20, (2, 7))
     units, _ = model.read(shift_right(target), model.stream(2))
     assert_close(units, model.hidden(target))

@@ -42,7 +42,7 @@ validate_sentences = 0
 @pytest.fixture(autouse=True)
 def workers_as_forks(monkeypatch):
     """A worker that imports everything takes seconds; test_shards.py starts them as users do."""
-    monkeypatch.setattr("regard.cluster.local._SPAWN", context)
+    monkeypatch.setattr("regard.processes.context", context)
 
 
 def write(folder: Path, text: str, name: str = "sweep.toml") -> Path:

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from weights_of import array, bahdanau_of, coverage_of, pointer_of, spread
 
 import regard
-from regard.api.tracing import trace_forward
+from regard.api.tracing import assemble, trace_forward
 from regard.api.training import gather
 from regard.core.normalise import ForwardOnly
 from regard.corpora.registry import find_builtin
 from regard.data.batching import Batch
 from regard.errors import ConfigError
-from regard.look.assemble import assemble
 from regard.look.record import record
 from regard.look.tokens import as_side
 from regard.look.trace import Trace

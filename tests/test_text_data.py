@@ -11,7 +11,8 @@ from weights_of import spread
 
 from regard.corpora import tales
 from regard.data.prepare import prepare
-from regard.data.text_corpus import TextDataConfig, TextEncoding, find_text, make_rows
+from regard.data.settings import TextDataConfig
+from regard.data.text_corpus import TextEncoding, find_text, make_rows
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError
 from regard.evaluate import language

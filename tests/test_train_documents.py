@@ -11,9 +11,10 @@ import torch
 from torch.nn import functional as F
 
 from regard.corpora import tales
-from regard.data.documents import DocumentDataConfig, DocumentEncoding
+from regard.data.documents import DocumentEncoding
 from regard.data.prepare import Data, prepare
-from regard.data.text_corpus import TextDataConfig, TextEncoding, make_rows
+from regard.data.settings import DocumentDataConfig, TextDataConfig
+from regard.data.text_corpus import TextEncoding, make_rows
 from regard.decode.settings import DecodeConfig
 from regard.errors import DataError
 from regard.models import attentive_lm, document, lstm_lm

@@ -21,8 +21,7 @@ from regard.errors import DataError, RunError
 from regard.evaluate.scores import CaptionScore, score_captions
 from regard.look.change import Change, change
 from regard.look.tokens import Side
-from regard.look.trace import Trace
-from regard.look.trace_data import Picture
+from regard.look.trace import Picture, Trace
 from regard.runs.experiment import Experiment
 from regard.symbols import END
 from regard.work import Progress, reporting
@@ -117,8 +116,8 @@ class CaptionWriter(Trained):
     ) -> Trace:
         """Caption a picture (or force `target`) and return the attention weights of every word on the grid.
 
-        A `Caption` as target is forced token by token, with END only where it ended. For soft attention the steps of
-        the trace hold the gate beta as `norms["gate"]`. Draw the trace with
+        A `Caption` as target is forced token by token, with END only where it ended. For soft attention,
+        `step_values["gate"]` of the attention holds the gate beta. Draw the trace with
         `trace.draw(path, view="film", picture=writer.pixels(image))`, or the views "picture" and "region". `changes`
         are what-ifs such as `Mask(cell)`; the trace lists them.
 
@@ -148,7 +147,7 @@ class CaptionWriter(Trained):
                 self.model, inputs, written, Side("", ()), self.vocabulary, topk, about=about, image=picture,
                 changes=changed.describe(),
             )  # fmt: skip
-        return tracing.with_norms(trace, "gate", gates)
+        return tracing.with_step_values(trace, "gate", gates)
 
     def score(self, images: str, captions: str = "", progress: Progress | None = None, **options: Any) -> CaptionScore:
         """Caption every picture of a tar file or folder and score against its captions: BLEU-1 to BLEU-4."""

@@ -20,12 +20,11 @@ from regard.look.record import attentions, record
 from regard.look.table import Label, Table, arrange, choose
 from regard.look.tokens import Side
 from regard.look.trace import Trace
-from regard.models.contract import attentions_to_source
+from regard.models.contract import attentions_to_source, guided_head, guided_module
 from regard.runs.settings import TrainConfig
 from regard.sealed import read_small, write_atomically
 from regard.symbols import END
 from regard.text.sentences import Span, split_words
-from regard.training.translation import guided_head, guided_module
 
 FILE = "alignment.json"  # in the run folder: the head that was chosen
 Pair = tuple[list[int], list[int]]  # source and target ids, END last in both

@@ -9,17 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.api.captioner import CaptionWriter
-from regard.api.classifier import Classifier
 from regard.api.heads import find_choice
-from regard.api.language_model import Writer
 from regard.api.translator import Translator
-from regard.data.documents import load_words
-from regard.data.tmx import plain_tag
 from regard.data.vocabulary import Vocabulary
 from regard.decode.ensemble import Ensemble
 from regard.errors import ConfigError, RunError, check_known
-from regard.interop.ctranslate2 import open_engine
 from regard.models.registry import build
 from regard.runs.experiment import Experiment, resolve
 from regard.runs.folder import find_weights, read_config
@@ -53,6 +47,8 @@ def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None
     experiment = read_experiment(folder, task)
     loaded = _LOADERS[experiment.task](folder, experiment, device)
     if engine == "ctranslate2" and isinstance(loaded, Translator):
+        from regard.interop.ctranslate2 import open_engine
+
         vocabularies = loaded.source_vocabulary, loaded.target_vocabulary
         loaded.engine = open_engine(loaded.model, *vocabularies, torch.get_num_threads())
     return loaded
@@ -64,18 +60,28 @@ def _translator(run: Path, experiment: Experiment, device: str) -> Translator:
     return Translator(model, source, target, experiment, _name(run), find_choice(run, model, experiment.train))
 
 
-def _captioner(run: Path, experiment: Experiment, device: str) -> CaptionWriter:
+# The modules of the other tasks and engines are imported by the functions that need them.
+
+
+def _captioner(run: Path, experiment: Experiment, device: str) -> Any:
+    from regard.api.captioner import CaptionWriter
+
     words = Vocabulary.load(run, "target")
     return CaptionWriter(_open(run, experiment, device, target_vocabulary=len(words)), words, experiment, _name(run))
 
 
-def _classifier(run: Path, experiment: Experiment, device: str) -> Classifier:
+def _classifier(run: Path, experiment: Experiment, device: str) -> Any:
+    from regard.api.classifier import Classifier
+    from regard.data.documents import load_words
+
     words, classes = load_words(run)
     model: Any = _open(run, experiment, device, vocabulary=len(words), classes=len(classes))
     return Classifier(model, words, classes, experiment, _name(run))
 
 
-def _writer(run: Path, experiment: Experiment, device: str) -> Writer:
+def _writer(run: Path, experiment: Experiment, device: str) -> Any:
+    from regard.api.language_model import Writer
+
     words = Vocabulary.load(run, "text")
     return Writer(_open(run, experiment, device, vocabulary=len(words)), words, experiment, _name(run))
 
@@ -128,7 +134,7 @@ def _name(run: Path) -> str:
 def check_direction(first: Translator, other: Translator) -> None:
     """Refuse two translators of different directions, if their languages are known."""
     ways = [(translator.source_language, translator.target_language) for translator in (first, other)]
-    plain = [[plain_tag(language).split("-")[0] for language in way] for way in ways]
+    plain = [[language.lower().replace("_", "-").split("-")[0] for language in way] for way in ways]
     if all(map(all, plain)) and plain[0] != plain[1]:
         raise RunError(
             f"{first.name} translates {' to '.join(ways[0])}, {other.name} translates {' to '.join(ways[1])}; "

@@ -4,15 +4,17 @@ import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.api import drafts, flags, tracing
 from regard.api.drafts import Draft, Translation
 from regard.api.heads import Heads, diagonal, is_fixed, link_words, mark_aligning, read_together, weigh_ids, weigher
 from regard.api.terms import Placement, Termbase, TermPairs, elide, link_terms, place_terms
+from regard.api.tracing import assemble
 from regard.api.trained import Trained
 from regard.data.expects import knows_no_capitals, languages_of
 from regard.data.vocabulary import Tokenised, Vocabulary
@@ -26,18 +28,18 @@ from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.files.segment import Sentence
-from regard.interop.ctranslate2 import Engine
-from regard.look.assemble import assemble
 from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
 from regard.runs.experiment import Experiment
-from regard.symbols import END, UNKNOWN
+from regard.symbols import END, PAD, UNKNOWN
 from regard.text.languages import other_language
 from regard.text.normalise import rewrite
-from regard.training.objectives import cross_entropy
 from regard.work import Progress, reporting
+
+if TYPE_CHECKING:
+    from regard.interop.ctranslate2 import Engine
 
 TERM_BEAM = 8  # smallest beam of a search for terms: one for each token of a term, and some without it
 CHARACTERS = 16  # a text with more characters than this times the allowed tokens is refused without tokenising it
@@ -394,7 +396,8 @@ class Translator(Trained):
         total, batches = 0.0, read_together(pairs, self.device)
         for _, read, lengths, gold in reporting(batches, progress, len(pairs), lambda batch: len(batch[0])):
             with torch.inference_mode():
-                total += float(cross_entropy(self.model(read, lengths, gold), gold)[1])
+                logits = self.model(read, lengths, gold).flatten(0, 1)  # [B T, V]
+                total += float(F.cross_entropy(logits, gold.flatten(), ignore_index=PAD, reduction="sum"))
         return perplexity(total, max(1, sum(len(written) for _, written in pairs)))
 
     def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:

@@ -49,6 +49,6 @@ def _main(
         from regard.models.registry import IMPORTED, import_package
 
         os.environ[IMPORTED] = ",".join(packages)
-        sys.path.insert(0, os.getcwd())  # a module beside you is found, as by python -m
+        sys.path.append(os.getcwd())  # a package beside you is found, but replaces no other
         for package in packages:
             import_package(package)

@@ -1,28 +1,24 @@
 """Shards on worker processes of this machine. A worker that dies is replaced; Ctrl-C leaves whole shards only."""
 
 import math
-import multiprocessing
 import os
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
 from regard.cluster.shards import TRIES, Plan, Shard, ShardReader, Start, missing, set_aside, write_results
 from regard.errors import ConfigError, RegardError, RunError, counted
+from regard.processes import Answer, ChildProcess, DiedError, Running
 from regard.work import Progress, usable_cores
 
-_SPAWN = multiprocessing.get_context("spawn")  # a fork would copy threads and CUDA
 USED = 0.9  # of a GPU's memory at most, by all the workers that share it
 GRACE = 60.0  # seconds that a worker has to save what it can, once it is stopped
+EVERY = 0.1  # seconds between two reports of progress
 
 
 def check_workers(workers: int | None) -> None:
@@ -56,61 +52,38 @@ def gpus_for(*devices: str) -> list[str]:
     return [] if any(":" in device for device in devices) else visible_gpus()
 
 
-@dataclass
-class LocalWorker:
-    """A process, our end of its pipe, and what it works on."""
+class Worker:
+    """A process that works on one shard after another."""
 
-    place: int  # among the workers
-    process: SpawnProcess
-    pipe: Connection
-    shard: Shard | None = None  # None: it is still loading
-    rows: int = 0  # rows of its shard that are done
-    last: float = 0.0  # time of its last message, by `time.monotonic`
-    stuck: bool = False  # whether it was killed because it sent no message
+    def __init__(self, load: Callable[[], Answer], preload: Sequence[str]) -> None:
+        self.process = ChildProcess(load, preload=preload)
+        self.shard: Shard | None = None  # None: it is loading
+        self.task: Future[Any] = self.process.loaded  # what it does now
+        self.rows = 0  # rows of its shard that are done
+        self.stuck = False  # whether it was killed because it was silent
 
+    def begin(self, shard: Shard) -> None:
+        """Start to work on a shard."""
+        self.shard, self.rows = shard, 0
+        self.task = self.process.call(shard, part=self._count).result
 
-def run_local(
-    start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None = None, until: float = math.inf,
-    silent: float = math.inf, gpus: Sequence[str] = (),
-) -> int:  # fmt: skip
-    """Process the missing shards with `workers` processes; returns how many were set aside after failing three times.
+    def _count(self, rows: int) -> None:
+        self.rows += rows
 
-    Each worker sees one of the `gpus`, in turn; without any, it sees what this process sees. At the time `until`, by
-    `time.monotonic`, the workers are stopped and the rest is left undone. A worker that sends no message about its
-    shard for `silent` seconds counts as stuck: it is killed and replaced, and its shard has failed.
-    """
-    sharing = math.ceil(workers / len(gpus)) if gpus else 1
-    pool = Pool(partial(_begin, start, plan, out, gpus, sharing), out, missing(plan, out), workers, silent)
-    try:
-        while pool.waiting or pool.working:
-            now = time.monotonic()
-            if now >= until:
-                break
-            pool.fill()
-            next_time = min(until, pool.end_stuck(now))
-            for pipe in wait(list(pool.workers), None if next_time == math.inf else next_time - now):
-                pool.receive(pool.workers[pipe])  # type: ignore[index]
-                if progress:
-                    progress(pool.done + sum(worker.rows for worker in pool.workers.values()), pool.total)
-    finally:
-        pool.end()
-    return pool.failed
+    def kill_if_silent(self, seconds: float) -> None:
+        """Kill a process that shows no progress for so long."""
+        if not self.stuck and self.process.silence > seconds:
+            self.stuck = True
+            self.process.signal(signal.SIGKILL)
 
 
 class Pool:
     """The workers of a plan, and the shards that wait for them."""
 
-    def __init__(
-        self,
-        begin: Callable[[int], LocalWorker],
-        out: Path,
-        shards: Sequence[Shard],
-        most: int,
-        silent: float = math.inf,
-    ) -> None:
-        self.begin, self.out, self.most, self.silent = begin, out, most, silent
+    def __init__(self, start: Callable[[int], Worker], out: Path, shards: Sequence[Shard], most: int) -> None:
+        self.start, self.out, self.most = start, out, most
         self.waiting, self.total, self.done = list(reversed(shards)), sum(shard.lines for shard in shards), 0
-        self.workers: dict[Connection, LocalWorker] = {}
+        self.workers: dict[int, Worker] = {}  # by place: workers take the GPUs in turn
         self.tries: Counter[int] = Counter()
         self.failed = self.deaths = 0  # shards that were set aside; workers that died before they had one
 
@@ -118,55 +91,46 @@ class Pool:
     def working(self) -> int:
         return sum(worker.shard is not None for worker in self.workers.values())
 
+    @property
+    def rows(self) -> int:
+        """Rows that are done, those of unfinished shards too."""
+        return self.done + sum(worker.rows for worker in self.workers.values())
+
     def fill(self) -> None:
         """Start workers while there are shards for them."""
-        while self.waiting and len(self.workers) < min(self.most, len(self.waiting) + self.working):
-            taken = {worker.place for worker in self.workers.values()}
-            worker = self.begin(min(set(range(self.most)) - taken))
-            self.workers[worker.pipe] = worker
+        free = [place for place in range(self.most) if place not in self.workers]
+        for place in free[: max(0, len(self.waiting) + self.working - len(self.workers))]:
+            self.workers[place] = self.start(place)
 
-    def end_stuck(self, now: float) -> float:
-        """Kill the workers that sent no message for too long; returns when the next check is due."""
-        for worker in self.workers.values():
-            if worker.shard and now - worker.last >= self.silent and not worker.stuck:
-                worker.stuck = True
-                worker.process.kill()
-        working = (worker for worker in self.workers.values() if worker.shard and not worker.stuck)
-        return min((worker.last + self.silent for worker in working), default=math.inf)
-
-    def receive(self, worker: LocalWorker) -> None:
-        """Handle a message of a worker, or its death, and give it the next shard."""
-        worker.last = time.monotonic()
-        try:
-            kind, value = worker.pipe.recv()
-        except (EOFError, OSError):
-            return self._remove_dead(worker)
-        if kind == "rows":
-            worker.rows += value
+    def follow(self, place: int, silent: float) -> None:
+        """Take the result of a worker that has finished its shard or died, and give it the next shard."""
+        worker = self.workers[place]
+        error = worker.task.exception()
+        if isinstance(error, DiedError):
+            del self.workers[place]
+            worker.process.join()
+            ended = f"ended with exit code {worker.process.exitcode}"
+            if worker.shard:
+                silence = f"nothing was done for {counted(silent, 'second', 'g')}"
+                self._fail(worker.shard, silence if worker.stuck else f"its worker {ended}")
+                return
+            self.deaths += 1
+            if self.deaths >= TRIES:
+                raise RunError(f"The workers do not start: the last one {ended}.")
             return
-        if kind == "broken":
-            raise RunError(value)
-        if kind == "failed" and worker.shard:
-            self._fail(worker.shard, value)
+        if worker.shard is None and error:
+            raise error if isinstance(error, RegardError) else RunError(f"The work cannot start: {error}")
+        if worker.shard and error:
+            self._fail(
+                worker.shard, f"{type(error).__name__}: {error}" if isinstance(error, RegardError) else str(error)
+            )
         elif worker.shard:
             self.done += worker.shard.lines
-        worker.shard, worker.rows = self.waiting.pop() if self.waiting else None, 0
-        with suppress(OSError):  # it has died: the next receive finds the end of its pipe
-            worker.pipe.send(worker.shard)
-        if worker.shard is None:
-            del self.workers[worker.pipe]
-
-    def _remove_dead(self, worker: LocalWorker) -> None:
-        worker.process.join()
-        del self.workers[worker.pipe]
-        if worker.shard:
-            ended = f"its worker ended with exit code {worker.process.exitcode}"
-            silent = f"nothing was done for {counted(self.silent, 'second', 'g')}"
-            self._fail(worker.shard, silent if worker.stuck else ended)
-            return
-        self.deaths += 1
-        if self.deaths >= TRIES:
-            raise RunError(f"The workers do not start: exit code {worker.process.exitcode}.")
+        if self.waiting:
+            worker.begin(self.waiting.pop())
+        else:
+            del self.workers[place]
+            worker.process.end()
 
     def _fail(self, shard: Shard, reason: str) -> None:
         self.tries[shard.number] += 1
@@ -179,51 +143,62 @@ class Pool:
     def end(self) -> None:
         """Stop all workers: training saves a checkpoint, other work that is not committed is lost."""
         for worker in self.workers.values():
-            worker.process.terminate()
-            worker.pipe.close()
+            worker.process.signal(signal.SIGTERM)
         for worker in self.workers.values():
             worker.process.join(GRACE)
-            worker.process.kill()
-            worker.process.join()
 
 
-def _begin(start: Start, plan: Plan, out: Path, gpus: Sequence[str], sharing: int, place: int) -> LocalWorker:
-    ours, theirs = _SPAWN.Pipe()
-    gpu = gpus[place % len(gpus)] if gpus else None
-    process = _SPAWN.Process(target=_serve, args=(theirs, start, plan, out, gpu, sharing), daemon=True)
-    process.start()
-    theirs.close()
-    return LocalWorker(place, process, ours)
+def run_local(
+    start: Start, plan: Plan, out: Path, workers: int, progress: Progress | None = None, until: float = math.inf,
+    silent: float = math.inf, gpus: Sequence[str] = (),
+) -> int:  # fmt: skip
+    """Process the missing shards with `workers` processes; returns how many were set aside after failing three times.
+
+    Each worker sees one of the `gpus`, in turn; without any, it sees what this process sees. At the time `until`, by
+    `time.monotonic`, the workers are stopped and the rest is left undone. A worker that makes no progress on its
+    shard for `silent` seconds counts as stuck: it is killed and replaced, and its shard has failed.
+    """
+    sharing = math.ceil(workers / len(gpus)) if gpus else 1
+    module = str(getattr(getattr(start, "func", start), "__module__", ""))
+    preload = [module] if module.startswith("regard.") else []
+
+    def start_worker(place: int) -> Worker:
+        gpu = gpus[place % len(gpus)] if gpus else None
+        return Worker(partial(_load, start, plan, out, gpu, sharing), preload)
+
+    pool, shown = Pool(start_worker, out, missing(plan, out), workers), 0
+    try:
+        while (pool.waiting or pool.working) and time.monotonic() < until:
+            pool.fill()
+            wait([worker.task for worker in pool.workers.values()], EVERY, FIRST_COMPLETED)
+            for place, worker in list(pool.workers.items()):
+                worker.kill_if_silent(silent)
+                if worker.task.done():
+                    pool.follow(place, silent)
+            if progress and pool.rows != shown:
+                shown = pool.rows
+                progress(shown, pool.total)
+    finally:
+        pool.end()
+    return pool.failed
 
 
-def _serve(pipe: Connection, start: Start, plan: Plan, out: Path, gpu: str | None, sharing: int) -> None:
-    """One worker: loads once, then processes shards until there are no more, or until the driver is gone."""
+def _load(start: Start, plan: Plan, out: Path, gpu: str | None, sharing: int) -> Answer:
+    """In a worker: load what the work needs; returns the function that processes a shard."""
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before CUDA is used for the first time
         share_gpu(sharing)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends it
-    threading.Thread(target=_end_with_driver, daemon=True).start()
-    with suppress(EOFError, OSError):  # the driver is gone: nobody needs this worker
+    work, read = start(), ShardReader(plan)
+
+    def process(running: Running, shard: Shard) -> None:
+        nonlocal read
         try:
-            work = start()
-        except RegardError as error:
-            pipe.send(("broken", str(error)))
-            return
-        read = ShardReader(plan)
-        message: tuple[str, Any] = ("ready", None)
-        while True:
-            pipe.send(message)
-            shard = pipe.recv()
-            if shard is None:
-                return
-            try:
-                write_results(out, shard, work(read(shard), lambda rows: pipe.send(("rows", rows))))
-                message = ("done", None)
-            except ConnectionError:
-                return
-            except Exception as error:  # any failure of one shard is reported and retried, and ends nothing else
-                read = ShardReader(plan)
-                message = ("failed", f"{type(error).__name__}: {error}")
+            write_results(out, shard, work(read(shard), running.send))
+        except Exception:
+            read = ShardReader(plan)  # it may have stopped anywhere in the file
+            raise
+
+    return process
 
 
 def share_gpu(workers: int) -> None:
@@ -232,11 +207,3 @@ def share_gpu(workers: int) -> None:
 
     if torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(USED / workers)
-
-
-def _end_with_driver() -> None:
-    """End this worker when the driver is gone, even in the middle of its work: the next driver needs the folder."""
-    driver = multiprocessing.parent_process()
-    if driver is not None:
-        driver.join()
-        os._exit(1)

@@ -159,7 +159,8 @@ def run_rank(given: dict[str, Any]) -> None:
             )
         with suppress(OSError):  # reported below, by the file that cannot be read
             os.chdir(job.folder)
-        sys.path.insert(0, job.folder)  # for --import, as in the command
+        if job.imported:
+            sys.path.append(job.folder)  # as in the command
         since = None if job.spent is None or starts > 1 else time.monotonic() - job.spent
         train(resolve(job.tables), job.run, report, report.stages, since)
         report.send()

@@ -3,6 +3,8 @@
 import os
 import re
 import socket
+import sys
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +71,10 @@ def connect(address: str | None) -> Any:
     ray = need_ray()
     try:
         _check_reachable(address)
-        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
+        # Ray lets its workers import from the current folder first. They may only if this process does.
+        trusted = {"", os.getcwd()} & set(sys.path)
+        with chdir("." if trusted else Path(ray.__file__).parents[1]):
+            ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="ERROR")
     except RegardError:
         raise
     except (OSError, OverflowError) as error:

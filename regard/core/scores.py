@@ -51,8 +51,9 @@ def scaled_dot(query: Tensor, keys: Tensor) -> Tensor:
 class Relative(nn.Module):
     """q . (k + a_(j-i)) / sqrt(d_k) (Shaw 2018, eq. 4): a learned vector for each distance, shared by all heads.
 
-    Distances beyond `clip` count as `clip`. The query meets each of the 2 clip + 1 vectors once, not each pair of words
-    (their section 3.3).
+    Each layer has its own vectors, as in the paper's big model; its base model has some for each head too (section
+    4.1). Distances beyond `clip` count as `clip`. The query meets each of the 2 clip + 1 vectors once, not each pair of
+    words (section 3.3).
 
     >>> score, states, places = core.Relative(width=4, clip=1), torch.ones(1, 5, 4), torch.arange(5)
     >>> scores = score(states, states, places - places[:, None])  # distances [T, S]

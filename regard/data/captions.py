@@ -11,52 +11,16 @@ import json
 import tarfile
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.config import setting
 from regard.data.encoding import Corpus
 from regard.data.images import file_bytes
-from regard.errors import ConfigError, DataError, check_file
+from regard.errors import DataError, check_file
 from regard.sealed import digest
 from regard.text.lines import READING, Digests, Reading, is_blank, read_lines
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
-
-
-@dataclass(frozen=True)
-class CaptionConfig(Reading):
-    """The [data] section of captioning. Set `images` (and `captions`), or `corpus`."""
-
-    images: str = setting("", "tar file or folder of JPEG, PNG or WebP pictures")
-    captions: str = setting(
-        "", "JSON lines with image and captions (plain, gz, bz2, xz or zst); default: NAME.txt next to each picture"
-    )
-    dev_images: str = setting("", "tar file or folder of validation pictures; default: hold out a part")
-    dev_captions: str = setting("", "JSON lines with the captions of the validation pictures")
-    corpus: str = setting("", "name of a built-in, generated corpus", ("", "shapes"))
-    size: int = setting(6_000, "number of pictures to draw for a built-in corpus", "[2, inf)")
-    seed: int = setting(1, "seed for the drawn pictures and the held-out split")
-    held_out: int = setting(
-        500, "number of pictures to hold out for validation if no files are given, at most a tenth", "[0, inf)"
-    )
-
-    subwords: str = setting("word", "type of token", ("bpe", "unigram", "word", "char"))
-    vocabulary: int = setting(10_000, "maximum vocabulary size, including the four symbols", "[5, inf)")
-    lowercase: bool = setting(True, "lower-case the captions")
-    bare: bool = setting(True, "remove punctuation, as is usual when captions are scored")
-    max_length: int = setting(
-        60, "maximum number of tokens in a caption, without its end; longer ones are dropped", "[1, inf)"
-    )
-    cache: str = setting("", "folder for picture features, shared by runs (default: inside the run folder)")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.images and self.corpus:
-            raise ConfigError("Both data.images and data.corpus are set; set one of the two.")
-        if self.dev_captions and not self.dev_images:
-            raise ConfigError("data.dev_captions is set without data.dev_images; set both.")
 
 
 class Captioned(NamedTuple):

@@ -5,7 +5,6 @@ Documents are neither padded nor truncated. A very long sentence is split, since
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,51 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.config import setting
 from regard.corpora import reviews
-from regard.data.encoding import Corpus, Encoding, Rows, Tally, train_vocabulary
+from regard.data.encoding import Corpus, Encoding, Rows, Tally, named_files, train_vocabulary
 from regard.data.prepare import survey
-from regard.data.settings import as_files, named_files
+from regard.data.settings import DocumentDataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, DataError, check_file, unknown
 from regard.sealed import read_small, write_atomically
-from regard.text.lines import Digests, Reading, bare_name, is_blank, read_lines
+from regard.text.lines import Digests, bare_name, is_blank, read_lines
 from regard.text.sentences import Span, split_sentences, split_words
 
 SHOWN_CHARACTERS = 80  # of a validation document, kept for display
-
-
-@dataclass(frozen=True)
-class DocumentDataConfig(Reading):
-    """Settings of labelled documents. Set `files` or `corpus`."""
-
-    files: str | tuple[str, ...] = setting(
-        "", "file or list of files of documents: JSON lines (.jsonl) or label-tab-text (.tsv)"
-    )
-    dev_files: str | tuple[str, ...] = setting("", "file or list of files for validation; default: hold out a part")
-    corpus: str = setting("", "name of a built-in, generated corpus: reviews")
-    size: int = setting(4_000, "number of documents to generate for a built-in corpus", "[2, inf)")
-    seed: int = setting(1, "seed for the generated corpus and the held-out split")
-    held_out: int = setting(
-        1_000, "number of documents to hold out for validation if no files are given, at most a tenth", "[0, inf)"
-    )
-    text: str = setting("text", "name of the JSON field with the text")
-    label: str = setting("label", "name of the JSON field with the label")
-    classes: tuple[str, ...] = setting(
-        (),
-        "classes of several labels, such as ['negative = 1 2 3 4', 'positive = 7 8 9 10']; default: one per label",
-    )
-    vocabulary: int = setting(30_000, "maximum vocabulary size, including the four symbols", "[5, inf)")
-    min_count: int = setting(
-        1, "minimum number of occurrences of a word in the vocabulary (6 in the paper)", "[1, inf)"
-    )
-    lowercase: bool = setting(True, "lower-case the text before words are looked up")
-    vectors: str = setting("", "file of word vectors (word2vec's text form) that the embeddings start from")
-    max_sentence: int = setting(
-        100, "maximum number of words in a sentence; a longer one is read as several", "[1, inf)"
-    )
 
 
 class Labelled(NamedTuple):

@@ -9,9 +9,12 @@ from pathlib import Path
 from sys import getsizeof
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
+from regard.corpora.registry import check_kind
+from regard.data.settings import as_files
 from regard.data.store import Array, Column, ColumnType
 from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
+from regard.errors import ConfigError
 from regard.sealed import digest
 from regard.text.lines import Digests
 
@@ -53,6 +56,21 @@ class Corpus(Generic[T]):
     def fingerprint(self) -> str:
         """SHA-256 of the content; files that were read before are not read again."""
         return fingerprint_of([self.parts, [self.digests.get(path) or digest(path) for path in self.files]])
+
+
+def named_files(config: Any, builtin: str, missing: str) -> tuple[str, ...]:
+    """The files of a [data] section with `files` and `corpus`; none if it names the built-in corpus `builtin`.
+
+    `missing` is part of the error message.
+    """
+    files = as_files(config.files)
+    if config.corpus and files:
+        raise ConfigError("Both data.corpus and data.files are set; set one of the two.")
+    if config.corpus:
+        check_kind(config.corpus, (builtin,))
+    if not config.corpus and not files:
+        raise ConfigError(f"There {missing}: set data.files or data.corpus.")
+    return files
 
 
 @dataclasses.dataclass

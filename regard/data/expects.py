@@ -3,7 +3,6 @@
 from pathlib import PurePath
 from typing import Any
 
-from regard.corpora.registry import find_builtin
 from regard.data.settings import DataConfig, as_files
 from regard.data.subwords import SPACE
 from regard.data.vocabulary import Vocabulary
@@ -29,9 +28,13 @@ def expectations(data: DataConfig, vocabulary: Vocabulary) -> dict[str, Any]:
 
 def languages_of(data: DataConfig) -> tuple[str, str]:
     """The codes of the source and target language, from the settings or the built-in corpus."""
-    made = find_builtin(data.corpus) if data.corpus else None
-    source, target = (made.source_language, made.target_language) if made else ("", "")
-    return data.source_language or source, data.target_language or target
+    source, target = data.source_language, data.target_language
+    if data.corpus and not (source and target):
+        from regard.corpora.registry import find_builtin  # not for every translator: it imports all built-in corpora
+
+        made = find_builtin(data.corpus)
+        source, target = source or made.source_language, target or made.target_language
+    return source, target
 
 
 def knows_no_capitals(vocabulary: Vocabulary) -> bool:

@@ -7,7 +7,6 @@ that many equal parts, which are read in parallel: each row of a part continues 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Any, NamedTuple
 
@@ -15,53 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.config import setting
 from regard.corpora import tales
 from regard.data.batching import pad
-from regard.data.encoding import Corpus, Encoding, Rows, Tally, have_text
-from regard.data.settings import as_files, named_files
+from regard.data.encoding import Corpus, Encoding, Rows, Tally, have_text, named_files
+from regard.data.settings import TextDataConfig, as_files
 from regard.data.store import Array, Column, ColumnType, id_type
 from regard.data.tokenisers import Tokenise
 from regard.data.vocabulary import Vocabulary
-from regard.errors import ConfigError, DataError
+from regard.errors import DataError
 from regard.symbols import END, PAD, START
 from regard.text.lines import Digests, Reading, is_blank, read_files
-from regard.text.normalise import FORMS
-
-
-@dataclass(frozen=True)
-class TextDataConfig(Reading):
-    """Settings of a text. Set `files` or `corpus`."""
-
-    files: str | tuple[str, ...] = setting("", "file or list of text files, one sentence or paragraph per line")
-    dev_files: str | tuple[str, ...] = setting("", "file or list of files for validation; default: hold out a part")
-    corpus: str = setting("", "name of a built-in, generated text: tales")
-    size: int = setting(8_000, "number of lines to generate for a built-in text", "[2, inf)")
-    seed: int = setting(1, "seed for the generated text and the held-out split")
-    held_out: int = setting(
-        1_000, "number of lines to hold out for validation if no files are given, at most a tenth", "[0, inf)"
-    )
-    subwords: str = setting("bpe", "type of token", ("bpe", "unigram", "word", "char"))
-    vocabulary: int = setting(8_000, "maximum vocabulary size, including the four symbols", "[5, inf)")
-    byte_fallback: bool = setting(True, "encode characters outside the vocabulary as bytes, so that none is unknown")
-    form: str = setting("none", "before tokenising: a Unicode normal form, or punctuation as ASCII", FORMS)
-    lowercase: bool = setting(False, "lower-case the text before tokenising")
-    max_length: int = setting(
-        256, "maximum number of tokens in a row; longer lines are read as several rows", "[1, inf)"
-    )
-    context: int = setting(
-        0, "join the lines and cut them into rows of this many tokens; 0 = one row per line", "[0, inf)"
-    )
-    streams: int = setting(
-        0,
-        "read the joined text as this many parts, side by side, with the state carried from row to row; 0 = off",
-        "[0, inf)",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.streams and not self.context:
-            raise ConfigError("data.streams needs data.context, the number of tokens in a row; 35 is usual.")
 
 
 class TextBatch(NamedTuple):

@@ -54,7 +54,7 @@ def tokenisers(folder: Path, names: Sequence[str]) -> Iterator[Tokenise]:
 
 
 def _start(folder: Path, names: Sequence[str]) -> Process:
-    command = [sys.executable, "-c", _MAIN, str(folder), " ".join(names), *sys.path]
+    command = [sys.executable, "-P", "-c", _MAIN, str(folder), " ".join(names), *sys.path]
     try:
         # In a new session: Ctrl-C goes to this process only, which ends the others.
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)

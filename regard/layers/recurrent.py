@@ -173,7 +173,8 @@ def lstm_layer(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """All steps of an LSTM layer, [i; f; g; o] = W x + U h: x [B, T, m] -> states [B, T, n], last h and c [B, n].
 
-    With lengths [B] the last ones are those after step lengths[b] of row b.
+    With lengths [B] the last ones are those after step lengths[b] of row b, which is at least 1: the caller masks the
+    rows without words.
     """
 
     def step(input_gates: Tensor, state: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory, Score
 from regard.core.positions import LearnedPositions, rotate_by, sinusoid
-from regard.core.scores import Relative, alibi, clip_distances
+from regard.core.scores import COMPARISONS, Relative, alibi, clip_distances
+from regard.errors import ConfigError
 from regard.layers.attention import Attention
 from regard.layers.past import Carry
 from regard.layers.transformer import NO_PLACES, FeedForward, Heads, Places, SelfAttention, xavier
@@ -56,10 +57,24 @@ PLACES: dict[str, Callable[[Any], Callable[[Tensor, Tensor], tuple[Tensor, Place
     "relative": lambda config: distances,
     "alibi": lambda config: distances,
 }
-DISTANCE_SCORES: dict[str, Callable[[Any], Score]] = {  # of self-attention, where positions need them
-    "relative": lambda config: Relative(config.width // config.heads, config.clip),
-    "alibi": lambda config: alibi,
-}
+
+
+def self_score(config: Any) -> Score:
+    """The score of self-attention: the one of the settings, or the one that reads distances, where positions do."""
+    width = config.width // config.heads
+    if config.positions not in ("relative", "alibi"):
+        if config.positions == "rotary" and config.score == "additive":
+            raise ConfigError(
+                "model.positions = 'rotary' turns queries and keys that meet in a dot product; got model.score = "
+                "'additive'. Use other positions or another score."
+            )
+        return COMPARISONS[config.score](width)
+    if config.score != "scaled-dot":
+        raise ConfigError(
+            f"model.positions = {config.positions!r} adds to scaled-dot scores; got model.score = "
+            f"{config.score!r}. Use other positions, or leave the score out."
+        )
+    return Relative(width, config.clip) if config.positions == "relative" else alibi
 
 
 class RelativeSelfAttention(SelfAttention):

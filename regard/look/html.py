@@ -29,9 +29,8 @@ from regard.look.measure import measure
 from regard.look.palette import DARK, DIVERGING, PALETTES, palette, ramp
 from regard.look.table import CAPTION_VIEWS, STILL, Show, arrange, choose, tokens_of
 from regard.look.text import label, visible
-from regard.look.tokens import is_whole
-from regard.look.trace_data import KINDS, Attended, Contents, half
-from regard.look.trace_file import plain, write
+from regard.look.trace import KINDS, Attended, Trace
+from regard.look.trace_file import fits, half, write
 from regard.sealed import write_atomically
 
 _OPENS = {"heads": "compare", "beam": "beam", "steps": "steps"}
@@ -45,7 +44,7 @@ PRECISE = 500_000
 _LONGEST = 60
 
 
-def page(trace: Contents, view: str, show: Show) -> "Page":
+def page(trace: Trace, view: str, show: Show) -> "Page":
     """The page of a trace, opened at `view` with the options of `show`."""
     count = sum(seen.weights.size for seen in trace.attention.values())
     source, target = (label(side.text, 60) for side in (trace.source, trace.target))
@@ -71,13 +70,13 @@ def file(title: str = "regard: attention", caption: str = "") -> str:
     return envelope(title, style, body, f"script-src '{digest(script)}'; img-src data: blob:")
 
 
-def _selection(trace: Contents, view: str, show: Show) -> dict[str, Any]:
+def _selection(trace: Trace, view: str, show: Show) -> dict[str, Any]:
     """The initial state of the page, by the page's names; refuses what cannot be shown."""
     if view == "beam" and trace.beam is None:
         raise ConfigError("This trace holds no search tree; look with beam search to get one.")
     seen = choose(trace, show.layer)
     steps = len(tokens_of(trace, KINDS[seen.kind][0]))
-    if show.step is not None and not (is_whole(show.step) and 0 <= show.step < steps):
+    if show.step is not None and not (fits(show.step, int) and 0 <= show.step < steps):
         raise ConfigError(f"There is no step {show.step}: this trace has {numbered('step', steps)}.")
     palette(show.palette or "blue")
     several = not isinstance(show.head, int | str | None)
@@ -92,7 +91,7 @@ def _selection(trace: Contents, view: str, show: Show) -> dict[str, Any]:
     }
 
 
-def _picture_selection(trace: Contents, view: str, show: Show) -> dict[str, Any]:
+def _picture_selection(trace: Trace, view: str, show: Show) -> dict[str, Any]:
     size, table, tint = size_of(trace), arrange(trace, show), show.palette or "viridis"
     palette(tint)
     opened: dict[str, Any] = {"view": "picture", "tint": tint}
@@ -107,7 +106,7 @@ def _picture_selection(trace: Contents, view: str, show: Show) -> dict[str, Any]
     return opened
 
 
-def _picture(trace: Contents, show: Show) -> dict[str, Any] | None:
+def _picture(trace: Trace, show: Show) -> dict[str, Any] | None:
     if trace.image is None:
         return None
     behind = background(show.picture, trace.image)
@@ -209,12 +208,12 @@ def digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
-def page_tree(trace: Contents, show: Show | None = None) -> dict[str, Any]:
+def page_tree(trace: Trace, show: Show | None = None) -> dict[str, Any]:
     """The tree of a trace with everything that the page draws of it under "views"."""
-    return {**plain(trace), "views": views(trace, show or Show())}
+    return {**trace.plain(), "views": views(trace, show or Show())}
 
 
-def views(trace: Contents, show: Show) -> dict[str, Any]:
+def views(trace: Trace, show: Show) -> dict[str, Any]:
     """The tables of every module, the colours, the changed words, and the sentences of a caption's maps."""
     leading = tables.leading_modules(trace)
     large = sum(seen.weights.size for seen in trace.attention.values()) > PRECISE
@@ -227,6 +226,7 @@ def views(trace: Contents, show: Show) -> dict[str, Any]:
                 "name": seen.name,
                 "leading": seen in leading,
                 "heads": tables.head_words(seen),
+                "step_head": tables.step_head(trace, seen),
                 "combined": _combined(seen.weights, large),
                 "measures": [
                     {key: round(measures[seen.name, head][key], 6) for key in ("entropy", "diagonality", "special")}
@@ -239,6 +239,8 @@ def views(trace: Contents, show: Show) -> dict[str, Any]:
         ],
         "summaries": tables.SUMMARIES,
         "default": tables.choose(trace).name if leading else None,
+        "step": tables.step_module(trace).name if leading else None,
+        "shifted": tables.SHIFTED,
         "aligning": next(({"head": seen.aligning} for seen in leading if seen.aligning is not None), None),
         "changed": {"rows": sorted(rows), "columns": sorted(columns)},
         # Of the target; each table has it of the source.
@@ -264,7 +266,7 @@ def _combined(weights: tables.Array, large: bool) -> tables.Array | None:
     return half(stacked) if large else stacked
 
 
-def _tables(trace: Contents, seen: Attended, show: Show, large: bool) -> list[dict[str, Any]] | None:
+def _tables(trace: Trace, seen: Attended, show: Show, large: bool) -> list[dict[str, Any]] | None:
     """The table with shift 0, and for cross-attention also with shift 1; special tokens included.
 
     The weights of single tokens are left out, since the trace has them; None if every word is a single token.
@@ -307,7 +309,7 @@ def _plain(side: tuple[tables.Label, ...]) -> list[dict[str, Any]]:
     ]
 
 
-def _maps(trace: Contents, show: Show) -> dict[str, Any]:
+def _maps(trace: Trace, show: Show) -> dict[str, Any]:
     """Sentences of a caption's maps, for every choice of words and special tokens."""
     assert trace.image is not None
     size, found = trace.image, {}

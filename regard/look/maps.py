@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from regard.data.images import Pixels, read_picture
 from regard.errors import ConfigError, DataError, numbered
 from regard.look.table import Table, quoted
-from regard.look.tokens import is_whole
-from regard.look.trace_data import Contents, Picture
+from regard.look.trace import Picture, Trace
+from regard.look.trace_file import fits
 
 Cells = NDArray[np.float32]  # [rows, columns]
 Region = tuple[int, int, int, int]  # top, left, bottom, right; the last ones included
 _TOP = 5  # cells that the sentence under a map sums up
 
 
-def size_of(trace: Contents) -> Picture:
+def size_of(trace: Trace) -> Picture:
     """The picture's size and grid."""
     if trace.image is None:
         raise ConfigError("This trace has no picture; these views are for captions. Use the view matrix for text.")
@@ -39,7 +39,7 @@ def map_of(table: Table, step: int | None, size: Picture) -> Cells:
     """The weights of word `step` (from 0), or of all words together."""
     if step is None:
         return np.asarray(table.weights.sum(axis=0).reshape(size.grid), dtype=np.float32)
-    if not is_whole(step) or not 0 <= step < len(table.rows):
+    if not fits(step, int) or not 0 <= step < len(table.rows):
         raise ConfigError(f"There is no word {step!r}: this caption has {numbered('word', len(table.rows))}.")
     return np.asarray(table.weights[step].reshape(size.grid), dtype=np.float32)
 
@@ -62,7 +62,7 @@ def region_of(cells: tuple[int, ...], grid: tuple[int, int]) -> Region:
     """(row, column), or the corners (top, left, bottom, right), as a region inside the grid."""
     listed = tuple(cells) if isinstance(cells, Sequence) else ()
     corners = (*listed, *listed) if len(listed) == 2 else listed
-    whole = len(corners) == 4 and all(map(is_whole, corners))
+    whole = len(corners) == 4 and fits(corners, tuple[int, ...])
     if not whole or not (0 <= corners[0] <= corners[2] < grid[0] and 0 <= corners[1] <= corners[3] < grid[1]):
         raise ConfigError(
             f"Cells are ROW,COLUMN or TOP,LEFT,BOTTOM,RIGHT inside the grid of {grid[0]} x {grid[1]}, from 0; "

@@ -25,43 +25,47 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from regard.core.attend import Look, Memory
+from regard.core.nested import map_nested
 from regard.errors import ConfigError, DataError, ShapeError, check_known
 from regard.layers.attention import Attention
-from regard.look.trace_data import as_array
 
 
-class Seen(NamedTuple):
-    """What one attention module computed, its calls joined along T; with a dimension H where the module has heads."""
+class AttentionCall(NamedTuple):
+    """One call of an attention module: its inputs, and what it computed; with a dimension H where the module has heads.
+
+    Several calls of a module are joined along T; then `memory` and `extra`, which differ from call to call, are None.
+    """
 
     context: Tensor  # [B, (H), T, Dv]
     weights: Tensor  # [B, (H), T, S]
     scores: Tensor  # [B, (H), T, S]; -inf where the memory's mask is False
     query: Tensor  # [B, (H), T, D]
     centre: Tensor | None = None  # [B, T]: the centre of local attention
+    memory: Memory | None = None  # keys [B, (H), S, D], values [B, (H), S, Dv], mask
+    extra: Tensor | None = None  # what the score reads besides query and keys
 
 
-class Recorded(Mapping[str, Seen]):
-    """Dotted module name -> `Seen`, for the modules that were called. `calls` gives single calls, unjoined."""
+class Recorded(Mapping[str, AttentionCall]):
+    """Dotted module name -> its calls joined along T, for the modules that were called; `calls` gives single ones."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, list[Seen]] = {}
-        self._joined: dict[str, Seen] = {}
+        self._calls: dict[str, list[AttentionCall]] = {}
+        self._joined: dict[str, AttentionCall] = {}  # read for every sentence of a batch
 
-    def keep(self, name: str, seen: Seen) -> None:
+    def add(self, name: str, call: AttentionCall) -> None:
         """Add one call of the module `name`."""
-        self._calls.setdefault(name, []).append(seen)
+        self._calls.setdefault(name, []).append(call)
         self._joined.pop(name, None)
 
-    def calls(self, name: str) -> list[Seen]:
+    def calls(self, name: str) -> list[AttentionCall]:
         """Every call of `name`, in order: one for a forward pass, one for each step of a search."""
         check_known("recorded attention", name, self._calls)
         return list(self._calls[name])
 
-    def __getitem__(self, name: str) -> Seen:
-        if name not in self._calls:
-            raise KeyError(name)
-        if name not in self._joined:  # called for every sentence of a batch
-            self._joined[name] = join(self._calls[name], name)
+    def __getitem__(self, name: str) -> AttentionCall:
+        calls = self._calls[name]
+        if name not in self._joined:
+            self._joined[name] = calls[0] if len(calls) == 1 else join(calls, name)
         return self._joined[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -71,10 +75,8 @@ class Recorded(Mapping[str, Seen]):
         return len(self._calls)
 
 
-def join(calls: list[Seen], name: str = "attention") -> Seen:
+def join(calls: list[AttentionCall], name: str = "attention") -> AttentionCall:
     """Calls of one module joined along T; where S grew (a cache), earlier rows get weight 0 and score -inf there."""
-    if len(calls) == 1:
-        return calls[0]
     if len({call.weights.shape[:-2] for call in calls}) > 1:
         sizes = ", ".join(str(list(call.weights.shape[:-2])) for call in calls[:4])
         raise ShapeError(
@@ -83,14 +85,15 @@ def join(calls: list[Seen], name: str = "attention") -> Seen:
         )
     size = max(call.weights.shape[-1] for call in calls)
 
-    def widened(rows: Tensor, fill: float) -> Tensor:
-        return nn.functional.pad(rows, (0, size - rows.shape[-1]), value=fill)
+    def rows(part: str, fill: float) -> Tensor:
+        parts = [getattr(call, part) for call in calls]
+        return torch.cat([nn.functional.pad(one, (0, size - one.shape[-1]), value=fill) for one in parts], dim=-2)
 
     centres = [call.centre for call in calls if call.centre is not None]
-    return Seen(
+    return AttentionCall(
         context=torch.cat([call.context for call in calls], dim=-2),
-        weights=torch.cat([widened(call.weights, 0.0) for call in calls], dim=-2),
-        scores=torch.cat([widened(call.scores, float("-inf")) for call in calls], dim=-2),
+        weights=rows("weights", 0.0),
+        scores=rows("scores", float("-inf")),
         query=torch.cat([call.query for call in calls], dim=-2),
         centre=torch.cat(centres, dim=1) if centres else None,
     )
@@ -135,9 +138,8 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
     for name in names or ():
         check_known("attention module", name, modules)
 
-    def keep(name: str, seen: Seen) -> None:
-        free = {key: part.detach() for key, part in seen._asdict().items() if part is not None}
-        recorded.keep(name, Seen(**free) if detach else seen)
+    def keep(name: str, call: AttentionCall) -> None:
+        recorded.add(name, map_nested(call, Tensor.detach) if detach else call)
 
     with ExitStack() as stack:
         for name in modules if names is None else names:
@@ -146,17 +148,11 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
         yield recorded
 
 
-Keep = Callable[[Seen], None]
-
-
-def foreign_attentions(model: nn.Module) -> dict[str, nn.Module]:
-    """The innermost modules that are called Attention, by their dotted names."""
-    named = {name: module for name, module in model.named_modules() if _is_attention(module)}
-    return {name: module for name, module in named.items() if sum(map(_is_attention, module.modules())) == 1}
+Keep = Callable[[AttentionCall], None]
 
 
 def _watch(name: str, module: nn.Module, keep: Keep) -> list[RemovableHandle]:
-    """Hooks that show `keep` every call of `module`; `name` is for the error sentence."""
+    """Hooks that pass every call of `module` to `keep`; `name` is for the error sentence."""
     if isinstance(module, nn.MultiheadAttention):
         return _watch_torch(module, keep)
     watch = _watch_own if isinstance(module, Attention) else _watch_transformers
@@ -171,9 +167,27 @@ def _watch_own(name: str, keep: Keep) -> Callable[..., None]:
                 f"'{name}' gave no weights while it was recorded; under a hook it must run its plain form."
             )
         scores = look.scores if memory.mask is None else look.scores.masked_fill(~memory.mask, float("-inf"))
-        keep(Seen(look.context, look.weights, scores, query, centre))
+        keep(AttentionCall(look.context, look.weights, scores, query, centre, memory, named.get("extra")))
 
     return hook
+
+
+# --- attention of other libraries
+
+
+def foreign_attentions(model: nn.Module) -> dict[str, nn.Module]:
+    """The innermost modules that are called Attention, by their dotted names."""
+
+    def is_attention(module: nn.Module) -> bool:
+        return type(module).__name__.endswith("Attention")
+
+    named = {name: module for name, module in model.named_modules() if is_attention(module)}
+    return {name: module for name, module in named.items() if sum(map(is_attention, module.modules())) == 1}
+
+
+def _without_scores(context: Tensor, weights: Tensor, query: Tensor) -> AttentionCall:
+    """What another library shows: context and query [B, T, D], weights [B, H, T, S]; their logarithm is the scores."""
+    return AttentionCall(context, weights, weights.log(), query)
 
 
 def _watch_transformers(name: str, keep: Keep) -> Callable[..., None]:
@@ -188,15 +202,6 @@ def _watch_transformers(name: str, keep: Keep) -> Callable[..., None]:
         keep(_without_scores(output[0], weights, query))
 
     return hook
-
-
-def _without_scores(context: Tensor, weights: Tensor, query: Tensor) -> Seen:
-    """What another library shows: context and query [B, T, D], weights [B, H, T, S]; their logarithm is the scores."""
-    return Seen(context, weights, weights.log(), query)
-
-
-def _is_attention(module: nn.Module) -> bool:
-    return type(module).__name__.endswith("Attention")
 
 
 def _watch_torch(module: nn.MultiheadAttention, keep: Keep) -> list[RemovableHandle]:
@@ -225,6 +230,11 @@ def _watch_torch(module: nn.MultiheadAttention, keep: Keep) -> list[RemovableHan
         module.register_forward_pre_hook(before, with_kwargs=True),
         module.register_forward_hook(after, with_kwargs=True),
     ]
+
+
+def as_array(values: Any) -> NDArray[Any]:
+    """Numbers of numpy, torch or lists as an array."""
+    return np.asarray(values.detach().cpu().float() if isinstance(values, Tensor) else values)
 
 
 # --- outputs of transformers' models, without importing that library

@@ -21,13 +21,15 @@ from numpy.typing import NDArray
 from regard.data.images import Pixels
 from regard.errors import ConfigError, check_known, numbered
 from regard.look.text import label, visible
-from regard.look.tokens import Token, share_cell
-from regard.look.trace_data import KINDS, Attended, Contents
+from regard.look.tokens import Token
+from regard.look.trace import KINDS, Attended, Trace
 from regard.symbols import START, SYMBOLS
 
 HeadChoice = int | str | Sequence[int] | None
 LayerChoice = int | str | None
 NARROWEST = 40  # columns
+_APOSTROPHES = "'\u2019"
+_ENDINGS = frozenset(("s", "t", "d", "m", "re", "ve", "ll"))  # of English words, after an apostrophe
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,10 @@ SUMMARIES = {  # sentences about a table for screen readers; the page fills them
     "links": "{sure} of {rows} words give at least half of their weight to one of {columns} words. "
     "The largest weight, {weight}, is from {row} to {column}.",
 }
+SHIFTED = (  # beside a step of a head with shift 1; the page fills it in itself
+    "This head aligns the word just read, {read}, and not the word being written: its rows are one step late. "
+    "Other heads show what the next word is written from."
+)
 _PAPERS = {"bahdanau": "Bahdanau's attention", "luong": "Luong's attention"}
 
 
@@ -158,7 +164,7 @@ class Table:
     kind: str = "cross"
 
 
-def arrange(trace: Contents, show: Show | None = None, **options: Any) -> Table:
+def arrange(trace: Trace, show: Show | None = None, **options: Any) -> Table:
     """The table of the module and head that `show` selects; `options` are those of `Show` by name."""
     wanted = Show(**options) if show is None else show
     seen = choose(trace, wanted.layer)
@@ -201,7 +207,7 @@ def quoted(word: Label) -> str:
     return f"\u2018\u2068{label(word.text)}\u2069\u2019"
 
 
-def choose(trace: Contents, layer: LayerChoice = None) -> Attended:
+def choose(trace: Trace, layer: LayerChoice = None) -> Attended:
     """The module that `layer` names: a dotted name or a number among the leading kind; None is the default module."""
     if not trace.attention:
         raise ConfigError("This trace holds no attention, so there is nothing to draw.")
@@ -219,7 +225,57 @@ def choose(trace: Contents, layer: LayerChoice = None) -> Attended:
     raise ConfigError(f"There is no layer {layer} of {_KIND_WORDS[leading[0].kind]}; it has {has}.")
 
 
-def leading_modules(trace: Contents) -> list[Attended]:
+def step_head(trace: Trace, seen: Attended) -> int:
+    """The head of a module to go through step by step: its rows belong to the word that is written.
+
+    This is the aligning head of the trace if it has no shift. Otherwise every head is measured by the mean weight that
+    its row t gives to the source word of target word t, as the aligning head links them (its rows moved by its shift),
+    or the mean of the module's heads where no head is named. A head with a shift is taken only if all have one.
+    """
+    if isinstance(seen.aligning, int) and not seen.shift_of(seen.aligning):
+        return seen.aligning
+    return max(range(seen.heads), key=lambda head: (1 - seen.shift_of(head), _on_links(trace, seen)[head]))
+
+
+def step_module(trace: Trace, layer: LayerChoice = None, head: HeadChoice = None) -> Attended:
+    """The module to go through step by step: that of the chosen `layer` and `head`; else the default module
+    or, where that aligns with a shift, the one with the best head as `step_head` measures it."""
+    default = choose(trace, layer)
+    if layer is not None or head is not None or default.aligning is None or not default.shift_of(default.aligning):
+        return default
+
+    def best(seen: Attended) -> tuple[int, float]:
+        head = step_head(trace, seen)
+        return 1 - seen.shift_of(head), float(_on_links(trace, seen)[head])
+
+    return max(leading_modules(trace), key=best)
+
+
+def _on_links(trace: Trace, seen: Attended) -> Array:
+    """For each head of a module: the mean weight of its rows on the column that each belongs to, [H]."""
+    guide = choose(trace) if seen.kind == leading_modules(trace)[0].kind else seen
+    aligned = guide.weights.mean(0) if guide.aligning in (None, "mean") else guide.weights[guide.aligning]  # type: ignore[index]
+    shift = guide.shift_of(guide.aligning)
+    rows, columns = (
+        [at for at, token in enumerate(tokens_of(trace, side)) if not token.special] for side in KINDS[seen.kind]
+    )
+    rows = rows[: max(0, len(aligned) - shift)]
+    if not rows or not columns:
+        return np.zeros(seen.heads, dtype=np.float32)
+    linked = np.asarray(columns)[aligned[np.add(rows, shift)][:, columns].argmax(-1)]  # [rows]
+    return np.asarray(seen.weights[:, rows, linked].mean(-1), dtype=np.float32)
+
+
+def shift_note(trace: Trace, seen: Attended, head: int, t: int) -> str:
+    """One sentence beside step t of a head whose rows belong to the word just read; empty for all others."""
+    if not seen.shift_of(head):
+        return ""
+    read = tokens_of(trace, "read")[t]
+    word = "the start of the sentence" if read.special else f"\u2018{label(read.text)}\u2019"
+    return SHIFTED.replace("{read}", word)
+
+
+def leading_modules(trace: Trace) -> list[Attended]:
     """The modules that connect target and source, or of the next kind that the trace has, by layer."""
     for kind in ("cross", "image", "fixed", "decoder", "encoder", "pool"):
         if modules := [seen for seen in trace.attention.values() if seen.kind == kind]:
@@ -258,8 +314,8 @@ def head_words(seen: Attended) -> list[str]:
     ]
 
 
-def tokens_of(trace: Contents, side: str) -> tuple[Token, ...]:
-    """The tokens along one side of a module: see `regard.look.trace_data.KINDS`."""
+def tokens_of(trace: Trace, side: str) -> tuple[Token, ...]:
+    """The tokens along one side of a module: see `regard.look.trace.KINDS`."""
     if side == "source":
         return trace.source.tokens
     if side == "target":
@@ -273,7 +329,7 @@ def tokens_of(trace: Contents, side: str) -> tuple[Token, ...]:
     return (Token("(the whole sentence)", ""),)
 
 
-def frame(trace: Contents, seen: Attended, show: Show, shift: int) -> tuple[tuple[Label, ...], tuple[Label, ...]]:
+def frame(trace: Trace, seen: Attended, show: Show, shift: int) -> tuple[tuple[Label, ...], tuple[Label, ...]]:
     """All rows and columns of a module, special tokens included; with `shift`, row t is the word before."""
     if shift not in (0, 1):
         raise ConfigError(f"shift must be 0 or 1; got {shift}.")
@@ -295,6 +351,47 @@ def labels(text: str, tokens: Sequence[Token], show: Show) -> tuple[Label, ...]:
         else:
             groups.append([at])
     return tuple(Label(_text(tokens, group, text), tuple(group), tokens[group[0]].special) for group in groups)
+
+
+def share_cell(text: str, before: Token, after: Token, punctuation: bool) -> bool:
+    """Whether two neighbouring tokens of `text` belong into one cell of a picture: pieces of one word.
+
+    With `punctuation`, words and punctuation are separate cells, "L'accord" is "L'" and "accord", and the letters of
+    scripts that are written without spaces form a cell for each token.
+    """
+    if before.special or after.special or before.word is None or before.word != after.word:
+        return False
+    at = after.start
+    if not punctuation or before.start == before.end or not before.end <= at < after.end or text[at - 1].isspace():
+        return True  # a byte or a bare space belongs to what follows
+    left, right = _is_letter(text, at - 1), _is_letter(text, at)
+    if left and right:
+        return not (_is_wide(text[at - 1]) and _is_wide(text[at]))
+    if not left and not right:
+        return text[at - 1] == text[at]
+    mark = at if left else at - 1  # the sign between the letters, if there are letters on both sides
+    if not (_is_letter(text, mark - 1) and _is_letter(text, mark + 1)):
+        return False
+    if text[mark] in _APOSTROPHES:
+        return left or _letters_from(text, at) in _ENDINGS
+    return text[mark] in "-\u2010\u2011" or (
+        text[mark] in ".,:" and text[mark - 1].isdigit() == text[mark + 1].isdigit()
+    )
+
+
+def _is_letter(text: str, at: int) -> bool:
+    return 0 <= at < len(text) and unicodedata.category(text[at])[0] in "LNM"
+
+
+def _is_wide(letter: str) -> bool:
+    return unicodedata.east_asian_width(letter) in "WF" and unicodedata.category(letter) == "Lo"
+
+
+def _letters_from(text: str, at: int) -> str:
+    end = at
+    while _is_letter(text, end):
+        end += 1
+    return text[at:end].lower()
 
 
 def _text(tokens: Sequence[Token], group: list[int], text: str) -> str:
@@ -330,7 +427,7 @@ def right_to_left(texts: Sequence[str]) -> bool:
     return sum(kind in ("R", "AL") for kind in kinds) > sum(kind == "L" for kind in kinds)
 
 
-def module_words(trace: Contents, seen: Attended) -> str:
+def module_words(trace: Trace, seen: Attended) -> str:
     """The kind of a module, named after its paper if that has a name."""
     own = _PAPERS.get(str(trace.model.get("name", ""))) if seen.kind == "cross" else None
     score = f" ({visible(seen.score)})" if seen.score and seen.kind != "fixed" else ""
@@ -338,7 +435,7 @@ def module_words(trace: Contents, seen: Attended) -> str:
 
 
 def caption(
-    trace: Contents,
+    trace: Trace,
     seen: Attended,
     show: Show,
     sides: tuple[Sequence[Label], Sequence[Label]],

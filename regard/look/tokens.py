@@ -1,7 +1,5 @@
-"""Tokens of a sentence: what is shown, its position in the text, which word it belongs to, and which cell."""
+"""Tokens of a sentence: what is shown, its position in the text, and which word it belongs to."""
 
-import math
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +10,6 @@ from regard.symbols import SYMBOLS
 SPECIAL = frozenset(
     (*(symbol for symbol in SYMBOLS if symbol != "<unk>"), "<bos>", "<eos>", "[CLS]", "[SEP]", "[PAD]", "<|endoftext|>")
 )
-_APOSTROPHES = "'\u2019"
-_ENDINGS = frozenset(("s", "t", "d", "m", "re", "ve", "ll"))  # of English words, after an apostrophe
 
 
 @dataclass(frozen=True)
@@ -34,31 +30,6 @@ class Token:
     logprob: float | None = None
     topk: tuple[tuple[str, float], ...] = ()
 
-    def __post_init__(self) -> None:
-        texts = (self.text, self.piece, *(text for text, _ in self.topk))
-        whole = (self.start, self.end, 0 if self.word is None else self.word)
-        numbers = (0.0 if self.logprob is None else self.logprob, *(value for _, value in self.topk))
-        if not (
-            all(isinstance(text, str) for text in texts)
-            and all(map(is_whole, whole))
-            and isinstance(self.special, bool)
-        ):
-            raise DataError(
-                f"A token needs texts, whole numbers for places and True or False for special; got {self!r}."
-            )
-        if not all(map(is_number, numbers)):
-            raise DataError(f"The log-probabilities of a token must be finite numbers; got {self!r}.")
-
-
-def is_number(value: object) -> bool:
-    """Whether `value` is a finite number (True and False are not)."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def is_whole(value: object) -> bool:
-    """Whether `value` is a whole number (True and False are not)."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
 
 @dataclass(frozen=True)
 class Side:
@@ -74,55 +45,12 @@ class Side:
     tokens: tuple[Token, ...]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.text, str):
-            raise DataError(f"A sentence needs a text; got {type(self.text).__name__}.")
         for token in self.tokens:
             if not 0 <= token.start <= token.end <= len(self.text):
                 raise DataError(
                     f"Token {token.piece!r} is at {token.start}..{token.end}, outside its text of "
                     f"{len(self.text)} code points."
                 )
-
-
-def share_cell(text: str, before: Token, after: Token, punctuation: bool) -> bool:
-    """Whether two neighbouring tokens of `text` belong into one cell of a picture: pieces of one word.
-
-    With `punctuation`, words and punctuation are separate cells, "L'accord" is "L'" and "accord", and the letters of
-    scripts that are written without spaces form a cell for each token.
-    """
-    if before.special or after.special or before.word is None or before.word != after.word:
-        return False
-    at = after.start
-    if not punctuation or before.start == before.end or not before.end <= at < after.end or text[at - 1].isspace():
-        return True  # a byte or a bare space belongs to what follows
-    left, right = _is_letter(text, at - 1), _is_letter(text, at)
-    if left and right:
-        return not (_is_wide(text[at - 1]) and _is_wide(text[at]))
-    if not left and not right:
-        return text[at - 1] == text[at]
-    mark = at if left else at - 1  # the sign between the letters, if there are letters on both sides
-    if not (_is_letter(text, mark - 1) and _is_letter(text, mark + 1)):
-        return False
-    if text[mark] in _APOSTROPHES:
-        return left or _letters_from(text, at) in _ENDINGS
-    return text[mark] in "-\u2010\u2011" or (
-        text[mark] in ".,:" and text[mark - 1].isdigit() == text[mark + 1].isdigit()
-    )
-
-
-def _is_letter(text: str, at: int) -> bool:
-    return 0 <= at < len(text) and unicodedata.category(text[at])[0] in "LNM"
-
-
-def _is_wide(letter: str) -> bool:
-    return unicodedata.east_asian_width(letter) in "WF" and unicodedata.category(letter) == "Lo"
-
-
-def _letters_from(text: str, at: int) -> str:
-    end = at
-    while _is_letter(text, end):
-        end += 1
-    return text[at:end].lower()
 
 
 def as_side(tokens: "Side | Sequence[str | Token]") -> Side:

@@ -1,10 +1,8 @@
-"""A trace on disk: versioned JSON, read back to the same bit.
+"""A trace on disk: JSON with arrays in it, read back to the same bit.
 
-`plain` makes a tree of dicts, lists, numbers and arrays of a trace, and `fields` reads one; `write` and `read` are its
-JSON. Every attention module is written under its name; what is read may also be the short form, for programs that have
-one kind of attention: one block of weights [L, H, T, S] for all layers. Arrays are written as {"shape", "dtype",
-"base64"}: little-endian float32, or float16 where that loses nothing. Nested lists of numbers are read too; null stands
-for -inf in them.
+Arrays are written as {"shape", "dtype", "base64"}: little-endian float32, or float16 where that loses nothing. Nested
+lists of numbers are read too; null stands for -inf in them. What is read may come from anybody: `build` refuses values
+of another type than a dataclass declares.
 """
 
 import base64
@@ -13,21 +11,21 @@ import gzip
 import json
 import math
 import re
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from types import UnionType
+from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import DataError, RegardError
-from regard.look.tokens import Side, Token
-from regard.look.trace_data import Attended, Beam, BeamNode, Contents, Picture, StepVectors, half
+from regard.errors import DataError
 from regard.sealed import write_atomically
 from regard.text.lines import read_whole
 
 VERSION = 1
-_ARRAYS = ("weights", "scores", "context_norms", "centre")
-_TOKEN_OPTIONAL = ("word", "logprob", "topk")
+Part = TypeVar("Part")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_VALUES = 1 << 24  # of JSON, each of which takes about 32 bytes of memory
 _MOST_BYTES = 1 << 28  # of a trace, unpacked
@@ -105,6 +103,12 @@ def _plain(value: Any) -> Any:
     raise DataError(f"A trace holds text, numbers and arrays only; got {type(value).__name__}.")
 
 
+def half(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The values rounded to half precision."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16).astype(np.float32)
+
+
 def _finite(written: str) -> float:
     value = float(written)
     return value if math.isfinite(value) else _refuse(written)
@@ -114,116 +118,29 @@ def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number of JSON")
 
 
-def plain(trace: Contents) -> dict[str, Any]:
-    """The tree of a trace: dicts, lists, numbers and arrays."""
-    tree: dict[str, Any] = {
-        "trace": VERSION,
-        "model": dict(trace.model),
-        "source": _plain_sentence(trace.source),
-        "target": _plain_sentence(trace.target),
-        "attention": {
-            name: {**vars(seen), "shape": list(seen.weights.shape)} for name, seen in trace.attention.items()
-        },
-    }
-    if trace.steps:
-        tree["steps"] = [{**vars(step), "norms": dict(step.norms)} for step in trace.steps]
-    if trace.beam is not None:
-        tree["beam"] = {**vars(trace.beam), "nodes": [vars(node) for node in trace.beam.nodes]}
-    for name, listed in (("changes", trace.changes), ("notes", trace.notes)):
-        if listed:
-            tree[name] = [dict(one) for one in listed]
-    if trace.image is not None:
-        tree["image"] = vars(trace.image)
-    return tree
+def build(kind: type[Part], values: Mapping[str, Any], **arrays: Any) -> Part:
+    """A dataclass from values of JSON, each of the declared type, and from arrays, which it checks itself."""
+    hints = get_type_hints(kind)
+    found = dict(arrays)
+    for name, value in values.items():
+        if name not in hints or not fits(value, hints[name]):
+            raise DataError(
+                f"This is not a whole trace: a part is of the wrong kind ({kind.__name__} {name}={value!r:.60})."
+            )
+        found[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**found)
 
 
-def _plain_sentence(side: Side) -> dict[str, Any]:
-    def plain(token: Token) -> dict[str, Any]:
-        values = {**vars(token), "topk": [{"text": text, "logprob": logprob} for text, logprob in token.topk]}
-        return {key: value for key, value in values.items() if key not in _TOKEN_OPTIONAL or value not in (None, [])}
-
-    return {"text": side.text, "tokens": [plain(token) for token in side.tokens]}
-
-
-def fields(tree: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a `Contents` from its plain tree."""
-    for name in ("source", "target", "attention"):
-        if not isinstance(tree.get(name), dict):
-            raise DataError(f"This is not a whole trace: '{name}' must be an object; got {_kind(tree.get(name))}.")
-    try:
-        attention, beam = _build_attention(tree["attention"], dict(tree.get("model", {}))), tree.get("beam")
-        nodes = tuple(BeamNode(**node) for node in beam["nodes"]) if beam is not None else ()
-        return {
-            "source": _build_sentence(tree["source"]),
-            "target": _build_sentence(tree["target"]),
-            "attention": attention,
-            "model": dict(tree.get("model", {})),
-            "steps": tuple(_build_step({"name": [*attention, ""][0], **step}) for step in tree.get("steps", ())),
-            "beam": None if beam is None else Beam(int(beam["size"]), nodes, tuple(beam["ranked"])),
-            **{key: tuple({**one, "text": one["text"]} for one in tree.get(key, ())) for key in ("changes", "notes")},
-            "image": _build_picture(tree.get("image")),
-        }
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
-        if isinstance(error, RegardError):
-            raise
-        lacks = f"{error} is missing" if isinstance(error, KeyError) else f"a part is of the wrong kind ({error})"
-        raise DataError(f"This is not a whole trace: {lacks}. The format is in docs/looking.md.") from error
-
-
-def _kind(value: object) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
-
-
-def _build_step(step: dict[str, Any]) -> StepVectors:
-    query, context = (tuple(float(value) for value in step.get(key, ())) for key in ("query", "context"))
-    return StepVectors(**{**step, "query": query, "context": context, "norms": dict(step.get("norms", {}))})
-
-
-def _build_picture(image: dict[str, Any] | None) -> Picture | None:
-    if image is None:
-        return None
-    rows, columns = image["grid"]
-    return Picture(int(image["width"]), int(image["height"]), (int(rows), int(columns)))
-
-
-def _build_sentence(side: dict[str, Any]) -> Side:
-    tokens = (
-        Token(
-            **{
-                "piece": token["text"],
-                **token,
-                "topk": tuple((each["text"], each["logprob"]) for each in token.get("topk", ())),
-            }
-        )
-        for token in side["tokens"]
-    )
-    return Side(side["text"], tuple(tokens))
-
-
-def _build_attention(tree: dict[str, Any], model: dict[str, Any]) -> dict[str, Attended]:
-    block = tree.get("weights")
-    if not (isinstance(block, list) or (isinstance(block, dict) and "base64" in block)):
-        return {name: _build_attended(seen) for name, seen in tree.items()}
-    layers = {key: array(tree[key]) for key in ("weights", "scores") if tree.get(key) is not None}
-    for key, values in layers.items():
-        if values.ndim != 4 or list(values.shape) != list(tree.get("shape", values.shape)):
-            says = f"; it says {tree['shape']}" if "shape" in tree else ""
-            raise DataError(f"The {key} of a trace in one block are [L, H, T, S]; got {list(values.shape)}{says}.")
-    given: dict[str, Any] = {key: model[key] for key in ("query", "score") if key in model}
-    given |= {key: value for key, value in tree.items() if key not in ("shape", *layers)}
-    count = len(layers["weights"])
-    return {
-        f"layers.{at}": Attended(f"layers.{at}", layer=at, **{key: part[at] for key, part in layers.items()}, **given)
-        for at in range(count)
-    }
-
-
-def _build_attended(seen: dict[str, Any]) -> Attended:
-    arrays: dict[str, Any] = {key: array(seen[key]) for key in _ARRAYS if seen.get(key) is not None}
-    rest = {key: value for key, value in seen.items() if key not in ("shape", *_ARRAYS)}
-    attended = Attended(**arrays, **rest)
-    if list(attended.weights.shape) != list(seen.get("shape", attended.weights.shape)):
-        raise DataError(
-            f"'{attended.name}' says its shape is {seen['shape']} but holds {list(attended.weights.shape)}."
-        )
-    return attended
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value of JSON has a type as dataclasses declare it; True and False are no numbers."""
+    options = get_args(kind)
+    if get_origin(kind) is UnionType:
+        return any(fits(value, option) for option in options)
+    if get_origin(kind) is tuple:
+        kinds = options[:1] * len(value) if options[-1] is ... and isinstance(value, list | tuple) else options
+        same = isinstance(value, list | tuple) and len(value) == len(kinds)
+        return same and all(fits(item, one) for item, one in zip(value, kinds, strict=True))
+    if kind in (int, float):
+        number = isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+        return number and abs(value) <= sys.float_info.max
+    return isinstance(value, kind)

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from regard.core.attend import Memory
 from regard.core.nested import map_nested
 from regard.data.batching import shift_right as shift_right
-from regard.errors import ConfigError, ShapeError
+from regard.errors import ConfigError, ShapeError, numbered
 
 # A NamedTuple of tensors (or nested NamedTuples of them), the batch first in each; what else it holds, all rows share.
 State = Any
@@ -215,3 +215,20 @@ def check_target(target: Tensor, source: Tensor | None = None) -> None:
 
 def _whole(numbers: Tensor) -> bool:
     return not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)
+
+
+def guided_module(model: nn.Module, layer: int) -> str:
+    """The name of the attention over the source to guide; with a single layer, the default -2 means that layer."""
+    cross = attentions_to_source(model)
+    place = -1 if layer == -2 and len(cross) == 1 else layer
+    if not -len(cross) <= place < len(cross):
+        layers = numbered("layer", len(cross))
+        raise ConfigError(f"train.guided_layer is {layer}, but the attention over the source has {layers}.")
+    return cross[place]
+
+
+def guided_head(weights: Tensor, head: int) -> Tensor:
+    """The weights of the guided head (-1: the mean of all): [B, (H), T, S] -> [B, T, S]."""
+    if weights.dim() == 3:
+        return weights
+    return weights.mean(1) if head < 0 else weights[:, head]

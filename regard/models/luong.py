@@ -109,6 +109,7 @@ class Luong(EncoderDecoder):
         states, last = self.encoder(order(self.embed(source)), self.encoder.start(len(source)), words)
         mask = padding_mask(words, source.shape[1])  # [B, 1, S]
         summary = torch.stack([*last.hidden, *last.cell], dim=1)  # [B, 2L, n]
+        summary = summary.masked_fill((words < 1)[:, None, None], 0)  # without words the LSTM has read its END instead
         return self.attention.remember(order(states), mask, summary)
 
     def start(self, memory: Memory) -> LuongState:

@@ -11,8 +11,10 @@ vocabulary and copying one that it attends to; coverage in the attention keeps i
 
 s_t in the attention and in p_gen is the cell and the output of the LSTM, and x_t = W_x [E y_{t-1} ; h*_{t-1}] + b, as
 in the released code. Source and target share one vocabulary, E and all. The paper copies unknown words by temporary
-numbers; here tokens are pieces, so that an unknown name is copied piece by piece. `train.coverage=1` adds the paper's
-coverage loss; the authors add it in a short second phase (`train.start_from`).
+numbers; here tokens are pieces, so that an unknown name is copied piece by piece.
+
+The authors train without coverage first (c = 0: `model.coverage=false`). A short second phase has the coverage and its
+loss: `train.start_from=RUN model.coverage=true train.coverage=1`.
 
 `shortlist` gives the same encoder and decoder the output layer of Gulcehre et al., "Pointing the unknown words" (ACL
 2016): only the K most frequent words can be written, one of them the unknown word, and a switch decides between this
@@ -58,6 +60,7 @@ class PointerConfig(Settings):
     embedding: int = setting(128, "embedding size (m)", "[1, inf)")
     width: int = setting(256, "size of an LSTM's state, in each direction (n)", "[1, inf)")
     attention: int = setting(512, "hidden size of the attention perceptron", "[1, inf)")
+    coverage: bool = setting(True, "the score reads the coverage; false in the first of the paper's two phases")
     tied: str = setting("all", "source and target share one vocabulary and one embedding matrix", ("all",))
     dropout: float = setting(0.0, "dropout on embeddings and readout; the paper has none", "[0, 1)")
     spread: float = setting(0.02, "initial weights are uniform in [-spread, spread]", "[0, inf)")
@@ -154,7 +157,7 @@ class Pointer(EncoderDecoder):
         if self.config.shortlist:
             logprob = spread_unknown(self.config.target_vocabulary, logprob)
         mixed = write_and_copy(logprob, p_gen, weights.to(wide), source)  # [B, T, V]
-        return mixed.to(written.dtype), state
+        return mixed.to(self.V_prime.weight.dtype), state  # scores, which autocast does not round
 
     def recurrent_step(self, embedded: Tensor, state: PointerState) -> tuple[tuple[Tensor, ...], PointerState]:
         """x_t from y_{t-1} and h*_{t-1};  s_t = LSTM(x_t);  h*_t = att(s_t, c_t). embedded [B, m]: W_x E y_{t-1}."""
@@ -164,7 +167,8 @@ class Pointer(EncoderDecoder):
         query = torch.cat([cell, hidden], dim=-1)[:, None]  # [B, 1, 2n]
         look = self.attention(query, state.memory, extra=state.coverage)  # not fused: has weights
         context = look.context.squeeze(1).to(state.context.dtype)  # [B, 2n]
-        coverage = state.coverage + look.weights.mT.to(state.coverage.dtype)  # [B, S, 1]
+        attended = look.weights.mT.to(state.coverage.dtype)  # [B, S, 1]
+        coverage = state.coverage + attended if self.config.coverage else state.coverage
         seen = x, hidden, cell, context, look.weights.squeeze(1)
         return seen, PointerState(state.memory, lstm, context, coverage)
 

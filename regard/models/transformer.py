@@ -55,7 +55,7 @@ from regard.layers.transformer import (
     TransformerLayer,
     last_norm,
 )
-from regard.layers.transformer_parts import DISTANCE_SCORES, FEED_FORWARDS, PLACES, SSRU, RelativeSelfAttention
+from regard.layers.transformer_parts import FEED_FORWARDS, PLACES, SSRU, RelativeSelfAttention, self_score
 from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
 
 
@@ -120,7 +120,11 @@ class Transformer(EncoderDecoder):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        check(config)
+        if config.tied == "all" and config.source_vocabulary != config.target_vocabulary:
+            raise ConfigError(
+                f"tied = 'all' needs one vocabulary for both languages; got {config.source_vocabulary} and "
+                f"{config.target_vocabulary} words. Set data.joint = true, or model.tied = 'target'."
+            )
         self.config = config
         depth = config.decoder_layers or config.layers
         cross = tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth))
@@ -144,9 +148,7 @@ class Transformer(EncoderDecoder):
     def _layer(self, decodes: bool) -> TransformerLayer:
         config, normalise = self.config, NORMALISERS[self.config.normaliser]
         compare = partial(COMPARISONS[config.score], config.width // config.heads)
-        by_distance = DISTANCE_SCORES.get(config.positions)
-        score = by_distance(config) if by_distance else compare()
-        self_attend = Attention(score, Causal(normalise) if decodes else normalise)
+        self_attend = Attention(self_score(config), Causal(normalise) if decodes else normalise)
         sizes = Heads(config.width, config.heads, config.key_heads if decodes else 0, config.gain, config.bias)
         to_self = RelativeSelfAttention if config.positions == "relative" else SelfAttention
         return TransformerLayer(
@@ -247,25 +249,6 @@ class Transformer(EncoderDecoder):
         numbers, seen = word_numbers(queries, words.shape[1]), self.remember(memory)  # [M]
         inside, across = Blocks(queries, queries), Blocks(queries, slots)
         return self.run_decoder(words, numbers, seen, blocks=inside, source_blocks=across)[0]
-
-
-def check(config: TransformerConfig) -> None:
-    """Refuse settings that do not go together."""
-    if config.tied == "all" and config.source_vocabulary != config.target_vocabulary:
-        raise ConfigError(
-            f"tied = 'all' needs one vocabulary for both languages; got {config.source_vocabulary} and "
-            f"{config.target_vocabulary} words. Set data.joint = true, or model.tied = 'target'."
-        )
-    if config.score != "scaled-dot" and config.positions in DISTANCE_SCORES:
-        raise ConfigError(
-            f"model.positions = {config.positions!r} adds to scaled-dot scores; got model.score = "
-            f"{config.score!r}. Use other positions, or leave the score out."
-        )
-    if config.positions == "rotary" and config.score == "additive":
-        raise ConfigError(
-            "model.positions = 'rotary' turns queries and keys that meet in a dot product; got model.score = "
-            "'additive'. Use other positions or another score."
-        )
 
 
 def heads_mask(mask: Tensor | None) -> Tensor | None:

@@ -5,6 +5,8 @@ for comparison with the recurrent ones: every layer attends to all words so far,
 
     x = LN(x + masked MHA(x, x, x));  x = LN(x + FFN(x))                        or with the norm before each part
     input: sqrt(D) E[token] + PE(position);  output: softmax(x E^T) with the same E
+
+`positions` replaces the sinusoid PE: with "alibi" a model trained on short texts reads longer ones (Press et al. 2022).
 """
 
 import math
@@ -17,12 +19,12 @@ from torch import Tensor, nn
 
 from regard.config import Settings, setting
 from regard.core.normalise import NORMALISERS, Causal
-from regard.core.positions import sinusoid
 from regard.core.scores import COMPARISONS
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.past import NOTHING, Past
 from regard.layers.transformer import JOINS, FeedForward, Heads, SelfAttention, TransformerLayer, last_norm
+from regard.layers.transformer_parts import PLACES, self_score
 from regard.models import transformer
 from regard.models.contract import Looking, TextModel, check_bound, check_target, shift_right
 from regard.symbols import PAD
@@ -41,6 +43,11 @@ class TransformerLanguageConfig(Settings):
     inner: int = setting(2048, "hidden size of the feed-forward nets (d_ff)", "[1, inf)")
     dropout: float = setting(0.1, "dropout on the output of each sub-layer and on the embeddings", "[0, 1)")
     norm: str = setting("post", "layer norm after each sub-layer, as published, or before it", tuple(JOINS))
+    positions: str = setting(
+        "sinusoid",
+        "position encoding; rotary: Su et al. 2021, alibi: Press et al. 2022",
+        ("sinusoid", "rotary", "alibi"),
+    )
     tied: bool = setting(True, "share the matrix of input and output")
     window: int = setting(
         0, "with data.streams, number of words before a row that are read again as its context", "[0, inf)"
@@ -63,13 +70,12 @@ class TransformerLanguageModel(TextModel):
         join = partial(JOINS[config.norm], config.width, config.dropout)
         causal = Causal(NORMALISERS[config.normaliser])
         self.embed = nn.Embedding(config.vocabulary, config.width)
-
-        def attention() -> Attention:
-            return Attention(COMPARISONS[config.score](config.width // config.heads), causal)
-
+        self.place = PLACES[config.positions](config)
+        # Words that a row of a stream reads again come first. Distances count from the first key instead.
+        self.first = config.window if config.positions == "sinusoid" else 0
         self.layers = nn.ModuleList(
             TransformerLayer(
-                SelfAttention(Heads(config.width, config.heads), attention()),
+                SelfAttention(Heads(config.width, config.heads), Attention(self_score(config), causal)),
                 None,
                 FeedForward(config.width, config.inner),
                 join,
@@ -85,11 +91,11 @@ class TransformerLanguageModel(TextModel):
             self.output.weight = self.embed.weight
 
     def start(self, rows: int) -> TransformerLanguageState:
-        """Nothing written yet. The first positions are those of words that a row of a stream reads again."""
+        """Nothing written yet."""
         heads, weight = self.config.heads, self.embed.weight
         none = weight.new_zeros(rows, heads, 0, self.config.width // heads)  # [B, H, 0, D/H]
         past = tuple(Past((none, none)) for _ in self.layers)
-        return TransformerLanguageState(past, torch.full((rows,), self.config.window, device=weight.device))
+        return TransformerLanguageState(past, torch.full((rows,), self.first, device=weight.device))
 
     def decode(self, words: Tensor, state: TransformerLanguageState) -> tuple[Tensor, TransformerLanguageState]:
         """words [B, T] after those in the past -> what the output layer reads, [B, T, D], and the past with them."""
@@ -99,7 +105,7 @@ class TransformerLanguageModel(TextModel):
     def hidden(self, target: Tensor) -> Tensor:
         """What the output layer reads for target [B, T]: [B, T, D], all steps at once under the causal mask."""
         check_target(target)
-        return self.run_layers(shift_right(target), self.config.window)[0]
+        return self.run_layers(shift_right(target), self.first)[0]
 
     def stream(self, rows: int) -> Tensor:
         """No words yet: padding [B, window]."""
@@ -117,10 +123,10 @@ class TransformerLanguageModel(TextModel):
     ) -> tuple[Tensor, tuple[Past, ...]]:
         """words [B, T] from position `first` on, mask [B, 1, 1, T] -> [B, T, D], and each layer's past with them."""
         positions = first + torch.arange(words.shape[1], device=words.device)  # [T]
-        x = self.embed(words) * math.sqrt(self.config.width)  # [B, T, D]
-        x, after = self.dropout(x + sinusoid(positions, self.config.width).to(x.dtype)), []
+        x, places = self.place(self.embed(words) * math.sqrt(self.config.width), positions)  # [B, T, D]
+        x, after = self.dropout(x), []
         for layer, before in zip(self.layers, past or [NOTHING] * len(self.layers), strict=True):
-            x, written = layer(x, before, mask=mask)
+            x, written = layer(x, before, mask=mask, places=places)
             after.append(written)
         return self.norm(x), tuple(after)
 
@@ -133,6 +139,8 @@ PRESETS = {
 VARIANTS = {
     "post": replace(PRESETS["tiny"], norm="post"),
     "untied": replace(PRESETS["tiny"], tied=False),
+    "rotary": replace(PRESETS["tiny"], positions="rotary"),
+    "alibi": replace(PRESETS["tiny"], positions="alibi"),
     "cosine-sparsemax": replace(PRESETS["tiny"], score="cosine", normaliser="sparsemax"),
 }
 COSINE: dict[str, object] = {"clip": 1.0, "schedule": "cosine", "best_by": "loss"}

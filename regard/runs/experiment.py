@@ -5,10 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regard.config import read, to_toml
-from regard.data.captions import CaptionConfig
-from regard.data.documents import DocumentDataConfig
-from regard.data.settings import DataConfig
-from regard.data.text_corpus import TextDataConfig
+from regard.data.settings import CaptionConfig, DataConfig, DocumentDataConfig, TextDataConfig
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, check_known
 from regard.models.registry import MODELS, entry, package_of, preset

@@ -11,8 +11,9 @@ from regard.errors import DataError
 from regard.look.html import page_tree
 from regard.look.table import Label, arrange
 from regard.look.trace import Trace
+from regard.processes import Running
 from regard.serve.limits import RefusedError, StoppedError
-from regard.serve.models import ServedModel, Stop, interruptible
+from regard.serve.models import ServedModel, interruptible
 
 
 class CaptionModel(ServedModel):
@@ -37,7 +38,7 @@ class CaptionModel(ServedModel):
             "megapixels": MOST_PIXELS // 1_000_000,
         }
 
-    def self_test(self, stop: Stop) -> str:
+    def self_test(self, running: Running) -> str:
         """The caption of a fixed picture, a colour ramp; it must always be the same."""
         side = self.writer.model.side
         ramp = np.linspace(0, 255, side, dtype=np.uint8)
@@ -52,14 +53,14 @@ class CaptionModel(ServedModel):
             raise RefusedError(415, str(error)) from None
         return self.writer.pixels(data).tobytes()
 
-    def caption(self, data: bytes, beam: int | None, nbest: int, stop: Stop) -> dict[str, Any]:
+    def caption(self, data: bytes, beam: int | None, nbest: int, running: Running) -> dict[str, Any]:
         """The caption of a picture, its n-best list, the attention of each word over the grid, and the trace."""
         side = self.writer.model.side
         pixels = np.frombuffer(data, np.uint8).reshape(side, side, 3).copy()
-        found = self.writer.caption(pixels, beam=beam, nbest=nbest, stop=stop)
+        found = self.writer.caption(pixels, beam=beam, nbest=nbest, stop=running.stopped)
         if found.finished == "stopped":
             raise StoppedError
-        with interruptible(self.writer.model, stop):
+        with interruptible(self.writer.model, running):
             trace = self.writer.look(pixels, found)
         return {**_summary(found, trace), "trace": page_tree(trace)}
 
@@ -94,5 +95,6 @@ def _summary(found: Caption, trace: Trace) -> dict[str, Any]:
 
 def _gate(trace: Trace, word: Label) -> dict[str, float]:
     """The gate of a word, the mean over its pieces, if the model has one."""
-    gates = [trace.steps[t].norms["gate"] for t in word.tokens if "gate" in trace.steps[t].norms]
+    values = next((seen.step_values["gate"] for seen in trace.attention.values() if "gate" in seen.step_values), None)
+    gates = [] if values is None else values[list(word.tokens)].tolist()
     return {"gate": round(sum(gates) / len(gates), 6)} if gates else {}

@@ -11,48 +11,32 @@ output   from the logits
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from regard.core import scores as formulas
-from regard.core.attend import Look, Memory
-from regard.errors import ConfigError, DataError, check_known, numbered
+from regard.core.attend import Look
+from regard.errors import ConfigError, DataError, numbered
 from regard.layers.attention import Attention
 from regard.layers.transformer import PreNorm, TransformerLayer
 from regard.look.change import all_heads
-from regard.look.record import arguments, attentions
+from regard.look.record import AttentionCall, attentions, record
 from regard.models.contract import attentions_to_source
 
 BEST = 10  # words of the output to list
 
 
-class AttentionCall(NamedTuple):
-    """The inputs and outputs of one call of an attention module."""
-
-    query: Tensor  # [1, (H), T, D]
-    memory: Memory
-    centre: Tensor | None  # [1, T]
-    look: Look
-    extra: Tensor | None = None  # input of the score besides query and keys
-
-
 @torch.inference_mode()
 def watch(model: nn.Module, name: str | None, run: Callable[[], Tensor]) -> tuple[str, list[AttentionCall], Tensor]:
     """Run a forward pass and keep the calls of one attention module; by default the second-to-last over the source."""
-    modules = attentions(model)
     cross = attentions_to_source(model)
     chosen = name or cross[max(0, len(cross) - 2)]
-    check_known("attention module", chosen, modules)
-    calls: list[AttentionCall] = []
-
-    def keep(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
-        calls.append(AttentionCall(*arguments(args, named), look, named.get("extra")))
-
-    with modules[chosen].register_forward_hook(keep, with_kwargs=True):
-        return chosen, calls, run()
+    with record(model, [chosen]) as seen:
+        logits = run()
+    return chosen, seen.calls(chosen), logits
 
 
 @torch.inference_mode()
@@ -62,26 +46,22 @@ def explain(module: Attention, calls: list[AttentionCall], t: int, head: int) ->
     heads = call.query.shape[1] if call.query.dim() == 4 else 1
     if not 0 <= head < heads:
         raise ConfigError(f"There is no head {head}: this attention has {numbered('head', heads)}.")
+    assert call.memory is not None
     query = _head(call.query, head)[row]  # [D]
     keys, values = _head(call.memory.keys, head), _head(call.memory.values, head)  # [S, D], [S, Dv]
     if isinstance(module.score, formulas.Covered) and call.extra is not None:
         keys = module.score.cover(keys, call.extra[0])
-    assert call.look.scores is not None
-    assert call.look.weights is not None
-    scores, weights = _head(call.look.scores, head)[row], _head(call.look.weights, head)[row]  # [S]
-    visible = torch.ones_like(scores, dtype=torch.bool)
-    if call.memory.mask is not None:
-        visible = _head(call.memory.mask.expand_as(call.look.scores), head)[row]  # [S]
+    scores = _head(call.scores, head)[row]  # [S]
     if hasattr(module.normalise, "visible") and call.centre is not None:
-        visible = visible & module.normalise.visible(call.look.scores, call.centre)[0, row]
+        scores = scores.masked_fill(~module.normalise.visible(call.scores, call.centre)[0, row], -torch.inf)
     return {
         "heads": heads,
         "query": numbers(query),
         "formula": _sides(module.score, query, keys),
-        "scores": numbers(scores.masked_fill(~visible, -torch.inf)),
-        "weights": numbers(weights),
+        "scores": numbers(scores),
+        "weights": numbers(_head(call.weights, head)[row]),
         "values": numbers(values),
-        "context": numbers(_head(call.look.context, head)[row]),
+        "context": numbers(_head(call.context, head)[row]),
         "centre": None if call.centre is None else float(call.centre[0, row]),
         "half_width": int(getattr(module.normalise, "half_width", 0)),
     }
@@ -105,7 +85,7 @@ def _find(calls: list[AttentionCall], t: int) -> tuple[AttentionCall, int]:
     """The call that computed row t, and the index of the row in it."""
     first = 0
     for call in calls:
-        rows = call.look.context.shape[-2]
+        rows = call.context.shape[-2]
         if t < first + rows:
             return call, t - first
         first += rows

@@ -221,7 +221,7 @@ async def stream(call: Call, worker: Worker | None, layout: Layout) -> Streaming
     if worker is None:
         as_it_is = layout.write(await call.translate(None, layout.sentences, Options()))
         return StreamingResponse(iter([_event({"translatedText": as_it_is})]), media_type="text/event-stream")
-    work = MethodCall("stream", (layout.sentences,), parts=True)
+    work = MethodCall("stream", (layout.sentences,))
     ticket = Ticket(call.deadline, call.client, worker.about["beam"], work=work)
     worker.make_room(ticket.client, ticket.beam * sum(map(len, layout.sentences)))
     call.count(layout.sentences)

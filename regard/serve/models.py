@@ -30,6 +30,7 @@ from regard.look.trace import Trace
 from regard.look.trace_file import write
 from regard.models.contract import attentions_to_source
 from regard.models.registry import entry
+from regard.processes import Running
 from regard.serve import examples, languages
 from regard.serve.changes import parse
 from regard.serve.inside import TOGETHER, explain, follow_path, output, watch, weigh_heads
@@ -44,15 +45,12 @@ _UNKNOWN_WORDS = 20  # unknown words to report per sentence
 _COMPARED = 2000  # characters of a text used to detect its language
 
 
-Stop = Callable[[], bool]
-
-
 @contextmanager
-def interruptible(model: nn.Module, stop: Stop) -> Iterator[None]:
-    """Call `stop` before every attention call; if it returns True, end the block with StoppedError."""
+def interruptible(model: nn.Module, running: Running) -> Iterator[None]:
+    """Before every attention call, check whether the call is stopped; if so, end the block with StoppedError."""
 
     def check(*_: Any) -> None:
-        if stop():
+        if running.stopped():
             raise StoppedError
 
     with ExitStack() as stack:
@@ -126,34 +124,36 @@ class TranslationModel(ServedModel):
 
     # --- translating
 
-    def translate(self, texts: list[str], options: Options, stop: Stop) -> list[Written]:
+    def translate(self, texts: list[str], options: Options, running: Running) -> list[Written]:
         """One translation for each text."""
-        found = self._twin.translate(texts, beam=options.beam, nbest=options.nbest, terms=options.terms, stop=stop)
+        found = self._twin.translate(
+            texts, beam=options.beam, nbest=options.nbest, terms=options.terms, stop=running.stopped
+        )
         sizes = map(len, self.translator.source_vocabulary.encode_many(texts))
         links: list[Any] = [()] * len(texts)
-        if options.links and not stop():
+        if options.links and not running.stopped():
             written = [one.text for one in found]
             links = [one.links for one in self._twin.link_words(texts, written, options.terms)]
         return [_written(one, size + 1, linked) for one, size, linked in zip(found, sizes, links, strict=True)]
 
-    def stream(self, texts: list[str], emit: Callable[[tuple[int, str | Written]], None], stop: Stop) -> int:
-        """Translate the texts in order; `emit` gets the number of a text and its translation so far, then the result.
+    def stream(self, texts: list[str], running: Running) -> int:
+        """Translate the texts in order; sends the number of a text and its translation so far, then the result.
 
         Returns the number of texts.
         """
         for place, text in enumerate(texts):
-            live = Live(self._twin.target_vocabulary.decode, lambda part, place=place: emit((place, part)))  # type: ignore[misc]
-            found = self._twin.translate(text, observe=live, stop=stop)
-            if stop():
+            live = Live(self._twin.target_vocabulary.decode, lambda part, place=place: running.send((place, part)))  # type: ignore[misc]
+            found = self._twin.translate(text, observe=live, stop=running.stopped)
+            if running.stopped():
                 raise StoppedError
-            emit((place, _written(found, 0)))
+            running.send((place, _written(found, 0)))
         return len(texts)
 
-    def self_test(self, stop: Stop) -> str:
+    def self_test(self, running: Running) -> str:
         """The translation of a short text of known words; it must always be the same."""
         vocabulary = self.translator.source_vocabulary
         last = range(len(vocabulary) - min(3, len(vocabulary) - UNKNOWN - 1), len(vocabulary))
-        return self.translate([vocabulary.decode(last) or "a"], Options(), stop)[0].text
+        return self.translate([vocabulary.decode(last) or "a"], Options(), running)[0].text
 
     def fit(self, texts: list[str]) -> list[tuple[float, float]]:
         """How well each text fits the source vocabulary, and its code length: see `examples.fit`."""
@@ -162,9 +162,9 @@ class TranslationModel(ServedModel):
 
     # --- looking inside
 
-    def look(self, look: TraceRequest, stop: Stop) -> dict[str, Any]:
+    def look(self, look: TraceRequest, running: Running) -> dict[str, Any]:
         """The trace of one sentence as a tree of plain values and arrays, with the translations of a search tree."""
-        trace = self._trace(look, stop)
+        trace = self._trace(look, running)
         tree = page_tree(trace)
         if look.layers is not None or look.heads is not None:
             tree["part"] = {"layers": look.layers, "heads": look.heads}
@@ -172,7 +172,7 @@ class TranslationModel(ServedModel):
             tree["translations"] = self._translations(trace)
         return tree
 
-    def _trace(self, look: TraceRequest, stop: Stop) -> Trace:
+    def _trace(self, look: TraceRequest, running: Running) -> Trace:
         """The trace of a sentence and its translation: the given one, or the model's own."""
         changes = self._changes(look)
         source = self._source(look.text)
@@ -189,10 +189,10 @@ class TranslationModel(ServedModel):
             config = self.translator.experiment.decode
             longest = math.ceil(config.max_ratio * len(source)) + config.max_extra
         else:
-            target, forced = self._written(look, stop)
+            target, forced = self._written(look, running)
             longest = len(target) + 1
         self._check_size(look, len(source), longest, answered=not look.tree)
-        with interruptible(self.translator.model, stop):
+        with interruptible(self.translator.model, running):
             trace = self.translator.look(look.text, target, changes=changes, tree=look.tree, beam=look.beam)
         self._check_size(look, len(source), len(trace.target.tokens))
         marks = (*trace.changes, *describe_forced(self.translator.target_vocabulary, forced))
@@ -242,13 +242,13 @@ class TranslationModel(ServedModel):
                 chosen += 2 * (heads if look.heads is None else min(heads, len(look.heads))) * cells
         return chosen, recorded
 
-    def _written(self, look: TraceRequest, stop: Stop) -> tuple[list[int], list[int]]:
+    def _written(self, look: TraceRequest, running: Running) -> tuple[list[int], list[int]]:
         """The ids of the given translation, or of the one found under the changes, and the forced ids."""
         if look.target is not None:
             return self._short(self._ids(look.target), "translation"), []
         prefix = [] if look.prefix is None else self._short(self._ids(look.prefix), "prefix")
         with change(self.translator.model, *self._changes(look)):
-            (found,) = self.translator.translate([look.text], prefix=[prefix], beam=look.beam, stop=stop)
+            (found,) = self.translator.translate([look.text], prefix=[prefix], beam=look.beam, stop=running.stopped)
         return self._short(self._ids(tuple(found.tokens)), "translation"), prefix
 
     def _translations(self, trace: Trace) -> list[dict[str, Any]]:
@@ -265,11 +265,11 @@ class TranslationModel(ServedModel):
             found.append({"node": rank, "text": text, "score": nodes[rank].score, "logprob": nodes[rank].total})
         return found
 
-    def step(self, look: TraceRequest, t: int, name: str | None, head: int, stop: Stop) -> dict[str, Any]:
+    def step(self, look: TraceRequest, t: int, name: str | None, head: int, running: Running) -> dict[str, Any]:
         """Every number of step t: see `regard.serve.inside`."""
         model, reading = self.translator.model, _reads(name)
-        written, forward = self._forced(look, t, stop, reading)
-        with interruptible(model, stop), change(model, *self._changes(look)):
+        written, forward = self._forced(look, t, running, reading)
+        with interruptible(model, running), change(model, *self._changes(look)):
             chosen, calls, logits = watch(model, name, forward)
         return {
             "t": t,
@@ -280,31 +280,31 @@ class TranslationModel(ServedModel):
             "output": None if reading else output(logits[0, t], written[t], self._word),
         }
 
-    def path(self, look: TraceRequest, t: int, name: str | None, stop: Stop) -> dict[str, Any]:
+    def path(self, look: TraceRequest, t: int, name: str | None, running: Running) -> dict[str, Any]:
         """The path of step t through the decoder layers of a Transformer, or the encoder layers if `name` is a module
         of the encoder: see `regard.serve.inside`."""
         model, reading = self.translator.model, _reads(name)
-        _, forward = self._forced(look, t, stop, reading)
-        with interruptible(model, stop), change(model, *self._changes(look)):
+        _, forward = self._forced(look, t, running, reading)
+        with interruptible(model, running), change(model, *self._changes(look)):
             return {"t": t, "layers": follow_path(model, forward, t, None if reading else self._word)}
 
-    def worth(self, look: TraceRequest, stop: Stop) -> dict[str, Any]:
+    def worth(self, look: TraceRequest, running: Running) -> dict[str, Any]:
         """What each head is worth to a translation, under the changes."""
         model = self.translator.model
-        written, forward = self._forced(look, 0, stop)
+        written, forward = self._forced(look, 0, running)
         _, recorded = self._sizes(look, len(self._source(look.text)), len(written))
         room = _RECORDED * self.limits.numbers // recorded  # rows of a forward pass; at least 1
-        with interruptible(model, stop), change(model, *self._changes(look)):
+        with interruptible(model, running), change(model, *self._changes(look)):
             return {"heads": weigh_heads(model, forward, written, min(TOGETHER, room))}
 
     def _forced(
-        self, look: TraceRequest, t: int, stop: Stop, reading: bool = False
+        self, look: TraceRequest, t: int, running: Running, reading: bool = False
     ) -> tuple[list[int], Callable[..., Tensor]]:
         """The ids of a translation with END, and a function for its logits [rows, T, V]. Step t is a position in it, or
         in the source if `reading`."""
         model, device = self.translator.model, self.translator.device
         source = self._source(look.text)
-        written = [*self._written(look, stop)[0], END]
+        written = [*self._written(look, running)[0], END]
         self._check_size(look, len(source), len(written), answered=False)
         what, steps = ("sentence", len(source)) if reading else ("translation", len(written))
         if not 0 <= t < steps:
@@ -318,25 +318,25 @@ class TranslationModel(ServedModel):
 
         return written, forward
 
-    def head_errors(self, stop: Stop) -> dict[str, Any]:
+    def head_errors(self, running: Running) -> dict[str, Any]:
         """The alignment error rate of every head over sentences with known links; computed once."""
         if self._errors is None:
             made = [example for example in self._examples if example.alignment]
             if not made:
                 raise DataError(f"The model {self.id} was trained on a corpus without reference word links.")
             gold = [Gold(frozenset(example.alignment), frozenset(example.alignment)) for example in made]
-            with interruptible(self.translator.model, stop):
+            with interruptible(self.translator.model, running):
                 found = report_heads(self.translator, [one.source for one in made], [one.target for one in made], gold)
             rated = [row for row in found.rows if "aer" in row.values]
             heads = [{"layer": row.layer, "head": row.head, "aer": row.values["aer"]} for row in rated]
             self._errors = {"sentences": len(made), "heads": heads}
         return self._errors
 
-    def alternatives(self, text: str, prefix: str | tuple[str, ...], most: int, stop: Stop) -> dict[str, Any]:
+    def alternatives(self, text: str, prefix: str | tuple[str, ...], most: int, running: Running) -> dict[str, Any]:
         """The pieces that could follow `prefix`, likeliest first."""
         ids = self._short(self._ids(prefix), "prefix")
         self._check_size(TraceRequest(text), len(self._source(text)), len(ids) + 1, answered=False)
-        with interruptible(self.translator.model, stop):
+        with interruptible(self.translator.model, running):
             found = self.translator.alternatives(text, ids, most + END + 1)
         numbers = self.translator.target_vocabulary.numbers
         words = [(self._word(numbers[piece]), chance) for piece, chance in found if math.isfinite(chance)]
@@ -424,4 +424,4 @@ def _part(trace: Trace, look: TraceRequest) -> Trace:
             kept[name] = seen
     if not kept:
         raise DataError("None of the chosen layers and heads exists in this model.")
-    return dataclasses.replace(trace, attention=kept, steps=tuple(step for step in trace.steps if step.name in kept))
+    return dataclasses.replace(trace, attention=kept)

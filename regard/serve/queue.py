@@ -11,12 +11,12 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from regard.files.segment import Link
+from regard.processes import settle
 
 MOST_ROWS = 32  # sentences of a batch
 MOST_COST = 32768  # characters times beam of a batch, padding counted
@@ -45,17 +45,12 @@ class TraceRequest(NamedTuple):
 
 
 class MethodCall(NamedTuple):
-    """A method of the model and its arguments.
-
-    If `written`, the model process serialises the result as JSON; with `parts` the method gets a callback for partial
-    results.
-    """
+    """A method of the model and its arguments. If `written`, the model process serialises the result as JSON."""
 
     method: str
     args: tuple[Any, ...] = ()
     written: bool = False
     compressed: bool = False
-    parts: bool = False
 
 
 class Written(NamedTuple):
@@ -118,15 +113,6 @@ class Ticket:
         self.missing -= 1
         if not self.missing:
             settle(self.answer, self.results)
-
-
-def settle(answer: "Future[Any]", result: Any = None, error: BaseException | None = None) -> None:
-    """Complete a future, unless it is complete or cancelled."""
-    with suppress(InvalidStateError):
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(result)
 
 
 class Queue:

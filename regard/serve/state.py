@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from regard.processes import DiedError
 from regard.runs.included import FOLDERS
 from regard.serve import languages
 from regard.serve.access import Access, AccessToken
@@ -25,7 +26,7 @@ from regard.serve.metrics import Metrics
 from regard.serve.model_process import GZIP
 from regard.serve.queue import MethodCall, Options, Ticket, Written
 from regard.serve.stored import Glossaries, StoredFiles
-from regard.serve.worker import DiedError, Worker
+from regard.serve.worker import Worker
 from regard.work import usable_cores
 
 log = logging.getLogger("regard.serve")
@@ -232,7 +233,7 @@ class Call:
                     while worker.trouble in ("dead", "restarting"):
                         await asyncio.sleep(0.1)
                     with suppress(DiedError):
-                        return await asyncio.wrap_future(await asyncio.to_thread(worker.aside, method, *args))
+                        return await asyncio.wrap_future(await asyncio.to_thread(worker.run_in_thread, method, *args))
         except TimeoutError:
             raise self._late() from None
         raise RefusedError(503, f"The model {worker.name} does not answer at the moment.", {"Retry-After": "10"})

@@ -5,131 +5,32 @@ and its work is retried once; a stuck process is killed. A long job does not blo
 them between two decoding steps.
 """
 
-import itertools
 import logging
-import multiprocessing
+import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from regard.errors import RegardError
+from regard.processes import Call, ChildProcess, DiedError, FailedError, settle
 from regard.serve.limits import Limits, RefusedError, StoppedError, busy
 from regard.serve.metrics import Metrics
-from regard.serve.model_process import serve_model
-from regard.serve.queue import MethodCall, Queue, Row, Ticket, settle
+from regard.serve.model_process import PRELOAD, load_service
+from regard.serve.queue import MethodCall, Queue, Row, Ticket
 
 log = logging.getLogger("regard.serve")
 
-_SPAWN = multiprocessing.get_context("spawn")  # a fork would copy the server's threads
 PATIENCE = 0.1  # seconds that a batch runs alone before short batches may interrupt it
 SHORT_COST = 1024  # characters times beam of such a short batch
 PROBE = 5.0  # seconds without work after which the model is tested
 WATCH = 0.02  # seconds between two checks of a process
 MOST_PAUSE = 30.0  # seconds between attempts to start a process that fails
 NUMBER_BYTES = 6  # of a number in an answer: four bytes in base64
-
-
-class DiedError(Exception):
-    """The process of a model ended during a job."""
-
-
-@dataclass(eq=False)
-class Job:
-    """A job in a process; `free` is done when the process can take the next job."""
-
-    number: int
-    result: "Future[Any]" = field(default_factory=Future)
-    free: "Future[None]" = field(default_factory=Future)
-    part: Callable[[Any], None] = field(default=lambda part: None)  # receives partial results
-
-
-class Process:
-    """One process of a model, and its unfinished jobs."""
-
-    def __init__(self, run: str, limits: Limits, engine: str, threads: int) -> None:
-        self._connection, theirs = _SPAWN.Pipe()
-        self.beat = _SPAWN.RawValue("d", time.monotonic())
-        given = (theirs, self.beat, run, limits, engine, threads)
-        self._process = _SPAWN.Process(target=serve_model, args=given, daemon=True)
-        self._numbers = itertools.count()
-        self._calls: dict[int, Job] = {}
-        self._lock, self._sending = threading.Lock(), threading.Lock()
-        self.dead = False
-        self.hello = self._open()  # the description of the model
-        self._process.start()
-        theirs.close()
-
-    def listen(self, died: Callable[[], None]) -> None:
-        """Receive results in a new thread; `died` is called when the process has ended."""
-        threading.Thread(target=self._receive, args=(died,), daemon=True).start()
-
-    def call(self, kind: str, *message: Any, part: Callable[[Any], None] = lambda part: None) -> Job:
-        """Send a job; `part` receives its partial results."""
-        call = self._open()
-        call.part = part
-        self._send(kind, call.number, *message)
-        return call
-
-    def stop(self, call: Job) -> None:
-        self._send("stop", call.number)
-
-    def end(self, seconds: float) -> None:
-        """Ask the process to end, and kill it after `seconds`."""
-        self._send("end", 0)
-        self._process.join(seconds)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join(5)
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def _open(self) -> Job:
-        with self._lock:
-            call = Job(next(self._numbers))
-            if self.dead:
-                call.result.set_exception(DiedError())
-                call.free.set_result(None)
-            else:
-                self._calls[call.number] = call
-        return call
-
-    def _send(self, *message: Any) -> None:
-        with self._sending, suppress(OSError):  # if it has ended, the receiver notices
-            self._connection.send(message)
-
-    def _receive(self, died: Callable[[], None]) -> None:
-        try:
-            while True:
-                number, status, value = self._connection.recv()
-                call = self._calls.get(number)
-                if call is None:  # it already failed
-                    continue
-                if status == "part":
-                    call.part(value)
-                    continue
-                if status == "ok":
-                    settle(call.result, value)
-                elif status == "error":
-                    settle(call.result, error=value)
-                if status != "free":
-                    self._calls.pop(number)
-                settle(call.free)
-        except (EOFError, OSError):
-            pass
-        finally:
-            with self._lock:
-                self.dead = True
-                left = list(self._calls.values())
-            for call in left:
-                settle(call.result, error=DiedError())
-                settle(call.free)
-            died()
 
 
 class Worker:
@@ -144,9 +45,9 @@ class Worker:
         self._cost = 0  # characters times beam of the accepted tickets
         self._trouble = "starting"
         self._sample: Any = None  # the result of the first self-test, which later ones must repeat
-        self._process = Process(run, limits, engine, threads)
-        self._began = time.monotonic()
-        self._working = self._stuck = self._closed = False
+        self._load = partial(load_service, run, limits, engine, threads)
+        self._process = ChildProcess(self._load, self.queue.wake, PRELOAD)
+        self._stuck = self._closed = False
         self._failures = 0
         self._again: list[list[Row]] = []  # short batches that a process did not finish
         self._lock = threading.Lock()
@@ -154,9 +55,11 @@ class Worker:
 
     def open(self) -> None:
         """Wait until the model is loaded; raises its loading error."""
-        self._process.listen(self.queue.wake)
         try:
-            self.about = self._process.hello.result.result()
+            self._process.loaded.result()
+            self.about = self.run_in_thread("describe").result()
+        except FailedError as error:
+            raise RuntimeError(f"{self.run}: {error}") from None
         except DiedError:
             raise RuntimeError(f"The process for {self.run} ended while it loaded the model.") from None
 
@@ -170,7 +73,8 @@ class Worker:
         """End the process."""
         self._closed = True
         self.queue.wake()
-        self._process.end(seconds)
+        self._process.end()
+        self._process.join(seconds)
 
     @property
     def name(self) -> str:
@@ -181,14 +85,9 @@ class Worker:
         """Why the model does not answer, or an empty string."""
         if self._process.dead:
             return "dead"
-        if self._silence > self.limits.stuck:
+        if self._process.silence > self.limits.stuck:
             return "stuck"
         return self._trouble
-
-    @property
-    def _silence(self) -> float:
-        """Seconds since the last sign of progress, while the process works on something."""
-        return time.monotonic() - max(self._began, self._process.beat.value) if self._working else 0.0
 
     # --- from the event loop
 
@@ -226,9 +125,9 @@ class Worker:
         ticket.answer.add_done_callback(release)
         self.queue.put(ticket)
 
-    def aside(self, method: str, *args: Any) -> "Future[Any]":
+    def run_in_thread(self, method: str, *args: Any) -> "Future[Any]":
         """The result of a method that needs no decoding, in the second thread of the process."""
-        return self._process.call("aside", method, *args).result
+        return self._process.call_in_thread(MethodCall(method, args)).result
 
     # --- the thread
 
@@ -246,21 +145,21 @@ class Worker:
         self.metrics.restarts.labels(self.name).inc()
         self._trouble = "restarting"
         log.error("The process of the model %s ended; starting another", self.name)
-        self._process.end(0)
+        self._process.join()
         if self._failures:
             time.sleep(min(2.0**self._failures, MOST_PAUSE))
         if not self._closed:
             self._failures += 1
-            self._process = Process(self.run, self.limits, self.engine, self.threads)
-            self._process.listen(self.queue.wake)
-            with suppress(DiedError, RegardError, RuntimeError):
-                self._process.hello.result.result()
+            self._process = ChildProcess(self._load, self.queue.wake, PRELOAD)
+            with suppress(DiedError, FailedError, RegardError):
+                self._process.loaded.result()
                 self._probe()
 
     def _probe(self) -> None:
         """Test the model: its sample translation must be the same as the first time."""
-        call = self._begin("run", MethodCall("self_test"), time.monotonic() + self.limits.seconds)
-        self._watch(call, lambda: False)
+        last = time.monotonic() + self.limits.seconds
+        call = self._process.call(MethodCall("self_test"))
+        self._watch(call, lambda: time.monotonic() > last)
         try:
             found = call.result.result()
             self._sample = found if self._sample is None else self._sample
@@ -270,24 +169,19 @@ class Worker:
             self._trouble = "the model fails"
             self._sample = self._sample or ""
 
-    def _begin(self, kind: str, job: Any, deadline: float, part: Callable[[Any], None] = lambda part: None) -> Job:
-        self._began, self._working, self._stuck = time.monotonic(), True, False
-        return self._process.call(kind, job, deadline, part=part)
-
-    def _watch(self, call: Job, over: Callable[[], bool], between: Callable[[], None] = lambda: None) -> None:
-        """Wait until the process is free; cancel the job when it is `over`, kill the process if it is stuck."""
-        stopped = False
-        while not wait([call.free], WATCH).done:
-            between()
+    def _watch(self, call: Call, over: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Wait for a call; stop it when it is `over`, kill the process if it is stuck."""
+        stopped = self._stuck = False
+        while not wait([call.result], WATCH).done:
+            meanwhile()
             if not stopped and over():
                 self._process.stop(call)
                 stopped = True
-            if self._silence > 2 * self.limits.stuck:
+            if self._process.silence > 2 * self.limits.stuck:
                 log.error("The model %s is stuck; ending its process", self.name)
                 self._stuck = True
-                self._process.kill()
-                call.free.exception()  # the receiver completes it
-        self._working = False
+                self._process.signal(signal.SIGKILL)
+                call.result.exception()  # waits until the end is noticed
 
     def _serve(self, taken: "Ticket | list[Row]") -> None:
         """Process a ticket or a batch; retry it once if the process dies."""
@@ -320,29 +214,22 @@ class Worker:
             settle(ticket.answer, error=waiting)
             return
         began = time.monotonic()
-        call = self._begin("run", work, ticket.deadline, ticket.part)
+        call = self._process.call(work, part=ticket.part)
         self._watch(call, lambda: ticket.over, self._let_pass())
-        if self._process.dead and isinstance(call.result.exception(), DiedError):
-            raise DiedError
-
-        def answer(result: "Future[Any]") -> None:
-            error = result.exception()
-            if isinstance(error, DiedError):
-                self._fail(ticket)
-            else:
-                settle(ticket.answer, None if error else result.result(), error)
-
-        call.result.add_done_callback(answer)
+        error = call.result.exception()
+        if isinstance(error, DiedError):
+            raise error
+        settle(ticket.answer, None if error else call.result.result(), error)
         self.metrics.busy.labels(self.name).inc(time.monotonic() - began)
 
     def _let_pass(self, longest: int | None = None) -> Callable[[], None]:
-        """The work during a long job: translate short batches, for at most half of the time.
+        """What is done during a long job: translate short batches, for at most half of the time.
 
         Sentences about as long as the `longest` of the running batch wait for the next one.
         """
         began, shared = time.monotonic(), 0.0
 
-        def between() -> None:
+        def translate_short() -> None:
             nonlocal shared
             now = time.monotonic()
             if now - began > PATIENCE + 2 * shared and len(self.queue):
@@ -352,32 +239,30 @@ class Worker:
                         self._translate(short, alone=False)
                     except DiedError:
                         self._again.append(short)
-                    self._working = True
                     shared += time.monotonic() - now
 
-        return between
+        return translate_short
 
     def _translate(self, batch: list[Row], alone: bool = True) -> None:
-        deadline = max(sentence.ticket.deadline for sentence in batch)
         began = time.monotonic()
-        job = MethodCall("translate", ([sentence.text for sentence in batch], batch[0].ticket.options))
-        call = self._begin("run" if alone else "between", job, deadline)
-        between = self._let_pass(max(len(sentence.text) for sentence in batch)) if alone else lambda: None
-        self._watch(call, lambda: all(sentence.ticket.over for sentence in batch), between)
+        job = MethodCall("translate", ([row.text for row in batch], batch[0].ticket.options))
+        call = self._process.call(job) if alone else self._process.interrupt(job)
+        meanwhile = self._let_pass(max(len(row.text) for row in batch)) if alone else lambda: None
+        self._watch(call, lambda: all(row.ticket.over for row in batch), meanwhile)
         error = call.result.exception()
         if isinstance(error, DiedError):
             raise error
         if error is not None:
-            for sentence in batch:
-                settle(sentence.ticket.answer, error=error)
+            for row in batch:
+                settle(row.ticket.answer, error=error)
             return
         found = call.result.result()
         self.metrics.sentences.labels(self.name).observe(len(batch))
         self.metrics.tokens.labels(self.name).inc(sum(one.tokens for one in found))
         if alone:  # otherwise its time counts for the job that it interrupts
             self.metrics.busy.labels(self.name).inc(time.monotonic() - began)
-        for sentence, result in zip(batch, found, strict=True):
+        for row, result in zip(batch, found, strict=True):
             if result.finished == "stopped":
-                settle(sentence.ticket.answer, error=StoppedError())
+                settle(row.ticket.answer, error=StoppedError())
             else:
-                sentence.ticket.give(sentence.place, result)
+                row.ticket.give(row.place, result)

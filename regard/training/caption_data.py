@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.corpora import shapes
-from regard.data.captions import CaptionConfig, Captioned, open_captions, without_punctuation
+from regard.data.captions import Captioned, open_captions, without_punctuation
 from regard.data.encoding import Corpus, Encoding, Rows, Tally, fingerprint_of, train_vocabulary
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.prepare import PLAIN, Preparing, Stages
+from regard.data.settings import CaptionConfig
 from regard.data.store import Array, Block, Column, ColumnType, find_store, id_type, write_store
 from regard.data.tokenisers import Tokenise
 from regard.errors import ConfigError

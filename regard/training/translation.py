@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from regard.data.batching import Batch, Lengths, PackedBatch, make_batch, make_even, pack, round_up
 from regard.data.pairs import LinkedBatch, PairSet, Resampled, link_pieces
@@ -20,7 +20,7 @@ from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, numbered
 from regard.evaluate.scores import perplexity, score
 from regard.look.record import record
-from regard.models.contract import attentions_to_source
+from regard.models.contract import guided_head, guided_module
 from regard.runs.settings import TrainConfig
 from regard.symbols import END, PAD, UNKNOWN
 from regard.training import objectives
@@ -152,20 +152,3 @@ def widened(batch: Batch | LinkedBatch, source: int, target: int) -> Batch | Lin
     return batch._replace(
         source=F.pad(batch.source, (0, S), value=PAD), target=F.pad(batch.target, (0, T), value=PAD), **more
     )
-
-
-def guided_module(model: nn.Module, layer: int) -> str:
-    """The name of the attention over the source to guide; with a single layer, the default -2 means that layer."""
-    cross = attentions_to_source(model)
-    place = -1 if layer == -2 and len(cross) == 1 else layer
-    if not -len(cross) <= place < len(cross):
-        layers = numbered("layer", len(cross))
-        raise ConfigError(f"train.guided_layer is {layer}, but the attention over the source has {layers}.")
-    return cross[place]
-
-
-def guided_head(weights: Tensor, head: int) -> Tensor:
-    """The weights of the guided head (-1: the mean of all): [B, (H), T, S] -> [B, T, S]."""
-    if weights.dim() == 3:
-        return weights
-    return weights.mean(1) if head < 0 else weights[:, head]

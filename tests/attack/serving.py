@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 import httpx
+from commands import forked_children
 from patience import PATIENCE, until
 from promises import check
 from serve_parts import Server, captioner, shared, trained
@@ -174,9 +175,8 @@ def leak(draw: Random, folder: Path) -> None:
 @check("S6", "a model process that is killed: /health says so or it is replaced, and answers stay right", 1, 30)
 def replaced(draw: Random, folder: Path) -> None:
     server = strict(fresh=True)  # its models are its child processes
-    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
     before = metric(server, "regard_model_restarts_total")
-    os.kill(int(draw.choice(children[-2:])), signal.SIGKILL)
+    os.kill(draw.choice(forked_children(server.process.pid)), signal.SIGKILL)
     until(lambda: metric(server, "regard_model_restarts_total") > before)
     until(lambda: server.client.get("/health").status_code == 200)
     text = sentence(draw)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from commands import context
+from commands import context, forked_children
 from patience import PATIENCE
 from promises import check
 
@@ -68,17 +68,6 @@ def drive(path: str, out: Path, size: int, workers: int, start: Reverse) -> None
         sys.exit(2)
 
 
-def children(parent: int) -> list[int]:
-    """The worker processes of a driver."""
-    found = []
-    with suppress(OSError):
-        for one in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-            with suppress(OSError):
-                if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes():
-                    found.append(int(one))
-    return found
-
-
 @check("D4", "workers and drivers of a corpus killed at any moment: every line once, in its place", 0, 100)
 def exactly_once(draw: Random, folder: Path) -> None:
     lines = [f"line {n} {draw.random()}" for n in range(draw.randint(20, 60))]
@@ -89,7 +78,7 @@ def exactly_once(draw: Random, folder: Path) -> None:
         driver.start()
         end = time.monotonic() + draw.uniform(0, 3)
         while driver.is_alive() and time.monotonic() < end:
-            if draw.random() < 0.02 and (some := children(driver.pid)):
+            if draw.random() < 0.02 and (some := forked_children(driver.pid)):
                 with suppress(ProcessLookupError):
                     os.kill(draw.choice(some), signal.SIGKILL)
             time.sleep(0.01)

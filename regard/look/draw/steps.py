@@ -12,20 +12,19 @@ from regard.errors import ConfigError, numbered
 from regard.look.draw import matrix
 from regard.look.measure import reproduce
 from regard.look.palette import DIVERGING, FAINT, INK
-from regard.look.table import Show, choose, tokens_of
+from regard.look.table import Show, shift_note, step_head, step_module, tokens_of
 from regard.look.text import label, plain_piece, visible
 from regard.look.tokens import Token
-from regard.look.trace_data import KINDS, Attended, Contents
+from regard.look.trace import KINDS, Attended, Trace
 
 _ROLES = {"query": "#cc79a7", "scores": "#e69f00", "weights": "#0072b2", "context": "#009e73", "output": "#56b4e9"}
 _MOST_BARS = 40
 
 
-def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
+def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
     """Everything that was computed when target token `show.step` was written, one role = one colour."""
-    seen = choose(trace, show.layer)
-    default = seen.aligning if isinstance(seen.aligning, int) else 0  # a step shows one head, never their mean
-    step, head = show.step or 0, default if show.head is None else show.head
+    seen = step_module(trace, show.layer, show.head)
+    step, head = show.step or 0, step_head(trace, seen) if show.head is None else show.head  # one, never their mean
     rows = tokens_of(trace, KINDS[seen.kind][0])
     if not 0 <= step < len(rows):
         raise ConfigError(f"There is no step {step}: this trace has {numbered('step', len(rows))}.")
@@ -39,17 +38,20 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     bars, line = max(10, len(keep)), 0.2
     size = (10.5, bars * line)
     drawing, left = matrix.canvas(*size)
-    found = next((one for one in trace.steps if one.t == step and one.name == seen.name), None)
+    query_vector, context_vector = (
+        () if part is None or np.isnan(part[step]).any() else tuple(part[step].tolist())
+        for part in (seen.query_vectors, seen.context_vectors)
+    )
     chosen = rows[step]
     left.axis("off")
     query = "s(t-1): before the last word is read" if seen.query == "previous" else "s(t): after the last word is read"
     norm = "" if seen.context_norms is None else f", norm {seen.context_norms[head, step]:.2f}"
     high, space = 0.24 / size[1], 1 / size[1]
-    _strip(drawing.add_axes((0, 1 - high, 0.17, high)), found.query if found else (), "query", "1  query", query)
+    _strip(drawing.add_axes((0, 1 - high, 0.17, high)), query_vector, "query", "1  query", query)
     _scores(drawing.add_axes((0.28, 0, 0.2, 1)), seen, names, keep, head, step)
     _weights(drawing.add_axes((0.52, 0, 0.2, 1)), seen, keep, head, step)
     note = f"weighted sum of the values{norm}"
-    _strip(drawing.add_axes((0.76, 1 - high, 0.2, high)), found.context if found else (), "context", "4  context", note)
+    _strip(drawing.add_axes((0.76, 1 - high, 0.2, high)), context_vector, "context", "4  context", note)
     shown = min(8, max(1, len(chosen.topk)))
     below = drawing.add_axes((0.76, 1 - high - (0.6 + shown * line) * space, 0.2, shown * line * space))
     _output(below, chosen)
@@ -58,8 +60,10 @@ def figure(trace: Contents, show: Show) -> tuple[Figure, str]:
     caption = f"step {step}{place}: after “{before or '(nothing yet)'}” the model wrote “{label(chosen.text)}”" + (
         f"; the {len(keep)} strongest of {len(columns)} source positions" if len(keep) < len(columns) else ""
     )
-    matrix.under(left, f"{caption}. {_check(seen)}", show.title, size)
-    return drawing, caption
+    note = shift_note(trace, seen, head, step)
+    under = " ".join(part for part in (f"{caption}.", note, _check(seen, bool(trace.changes))) if part)
+    matrix.under(left, under, show.title, size)
+    return drawing, f"{caption}. {note}".removesuffix(" ")
 
 
 def _head(axes: Axes, title: str, note: str) -> None:
@@ -137,9 +141,11 @@ def _output(axes: Axes, chosen: Token) -> None:
     matrix.note(axes, f"6  writes “{label(chosen.text, 18)}”", (0, 0), (0, -8), 10, **style)
 
 
-def _check(seen: Attended) -> str:
+def _check(seen: Attended, changed: bool) -> str:
     again = reproduce(seen)
     if again is None:
         return ""
     worst = float(np.abs(again - seen.weights).max(initial=0))
+    if worst > 1e-3 and changed:
+        return f"some weights were set by a what-if; the others are {visible(seen.normalise)} of the scores"
     return f"{visible(seen.normalise)} of the scores reproduces the weights: largest difference {worst:.0e}"

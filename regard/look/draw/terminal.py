@@ -10,8 +10,8 @@ from regard.look.palette import paint
 from regard.look.palette import palette as find_palette
 from regard.look.table import Label, Show, arrange, right_to_left
 from regard.look.text import columns, label, wrap
-from regard.look.tokens import is_whole
-from regard.look.trace_data import Array, Attended, Contents
+from regard.look.trace import Array, Attended, Trace
+from regard.look.trace_file import fits
 from regard.symbols import SYMBOLS, UNKNOWN
 
 SHADES = " .:-=+*#%@"  # from 0 to 1, for terminals without colour
@@ -20,7 +20,7 @@ _NEAR = 3  # tokens to either side whose mean weight is printed
 NOWHERE = 0.5  # a row with less total weight has most likely reached the end without stopping
 
 
-def matrix(trace: Contents, show: Show) -> str:
+def matrix(trace: Trace, show: Show) -> str:
     """The matrix as lines of at most `show.across` columns; a wide matrix is cut into several, one below another.
 
     With colours each weight is a block of its colour (24-bit), with its number in hundredths; without, a shade
@@ -53,7 +53,7 @@ def matrix(trace: Contents, show: Show) -> str:
     )
 
 
-def film(trace: Contents, show: Show) -> str:
+def film(trace: Trace, show: Show) -> str:
     """A caption's words, each over the map of its weights, as many side by side as fit into `show.across`."""
     width, size, table = show.across, size_of(trace), arrange(trace, show)
     rows, across = size.grid
@@ -111,7 +111,7 @@ def _legend(hues: tuple[str, ...] | None, most: str) -> str:
     return f"weights: 0 {''.join(paint(' ', hues, at / 19) for at in range(20))} {most}"
 
 
-def _remarks(trace: Contents) -> list[str]:
+def _remarks(trace: Trace) -> list[str]:
     """Model-specific values: the coverage of the source words, the positions where monotonic attention stopped, the
     probability that each target word was copied, weights by distance if scores depend on it, and heads that share keys.
     Most models have none."""
@@ -125,9 +125,8 @@ def _remarks(trace: Contents) -> list[str]:
             places = ((word, row.argmax() if row.sum() > NOWHERE else None) for word, row in rows)
             stops = (f"{word.text} at {'nowhere' if s is None else trace.source.tokens[s].text}" for word, s in places)
             lines.append("stopped: " + ", ".join(stops))
-        copied = {step.t: step.norms["copy"] for step in trace.steps if step.name == seen.name and "copy" in step.norms}
-        if copied:
-            words = (f"{_written(trace, seen, t)} {share:.2f}" for t, share in copied.items())
+        if "copy" in seen.step_values:
+            words = (f"{_written(trace, seen, t)} {share:.2f}" for t, share in enumerate(seen.step_values["copy"]))
             lines.append("copied: " + ", ".join(words))
     for kind in ("encoder", "decoder"):
         near = [one for one in trace.attention.values() if one.kind == kind and one.score in ("relative", "alibi")]
@@ -136,13 +135,13 @@ def _remarks(trace: Contents) -> list[str]:
             lines.append(f"weight by distance in the {kind} ({near[0].score}): {means}")
     heads = max((one.heads for one in trace.attention.values() if one.kind == "cross"), default=0)
     shared = trace.model.get("key_heads", 0)
-    if is_whole(shared) and 0 < shared < heads:  # a trace may come from a file
+    if fits(shared, int) and 0 < shared < heads:  # a trace may come from a file
         groups = np.array_split(np.arange(heads), shared)  # neighbours share, as in `MultiHead`
         lines.append("heads that share keys: " + ", ".join(" ".join(map(str, group)) for group in groups))
     return lines
 
 
-def _written(trace: Contents, seen: Attended, t: int) -> str:
+def _written(trace: Trace, seen: Attended, t: int) -> str:
     """A target token; an unknown one stands for the source word that it points at."""
     token, row = trace.target.tokens[t], seen.weights.mean(0)[t]  # [S]
     if token.piece != SYMBOLS[UNKNOWN] or not row.any():  # without any weight it points at nothing
@@ -155,3 +154,6 @@ def _by_distance(weights: Array) -> str:
     after it are left out where they are hidden."""
     diagonals = {at: weights.diagonal(at) for at in range(-_NEAR, _NEAR + 1)}
     return ", ".join(f"{at:+d} {values.mean():.2f}" for at, values in diagonals.items() if values.any())
+
+
+DRAWN = {"matrix": matrix, "film": film}

@@ -57,11 +57,13 @@ export function arithmetic(step, { tokens, seen }, s, sub) {
     const value = scores.data[s],
       again = Number.isFinite(value) ? score(formula, scores.data.length)?.[s] : undefined;
     const far = again === undefined || step.changed ? null : Math.abs(again - value);
+    const other = step.changed && again !== undefined && Math.abs(again - value) > 1e-4; // such as a temperature
+    const result = other ? `${show(again, 3)}, changed to ${show(value, 3)} by the what-if` : show(value, 3);
     lines.push(
       line(
         h("b", { class: "score" }, "score "),
         Number.isFinite(value)
-          ? `${WRITTEN[formula.kind]?.(formula, s) ?? "of the model"} = ${show(value, 3)}`
+          ? `${WRITTEN[formula.kind]?.(formula, s) ?? "of the model"} = ${result}`
           : "none: this word is hidden",
         far !== null && h("span", { class: far < 1e-4 ? "good" : "bad" }, far < 1e-4 ? " ✓" : ` ≠ ${tiny(far)}`),
       ),
@@ -78,10 +80,13 @@ export function arithmetic(step, { tokens, seen }, s, sub) {
   return lines;
 }
 
-function weightText({ scores, weights, centre, half_width: half }, seen, s) {
+/** The weight as the model computed it in this step; a weight that a what-if has set comes from no score. */
+export function weightText({ scores, weights, centre, half_width: half, changed }, seen, s) {
   const given = show(weights.data[s], 3);
   if (!scores) return given;
   const again = normalise(seen.normalise, scores.data, centre, half);
+  if (changed && again && difference(again, weights.data) > 1e-3)
+    return `set to ${given} by the what-if; the scores alone would give ${show(again[s], 3)}`;
   const sign = again && difference([again[s]], [weights.data[s]]) < 1e-4 ? " ✓" : "";
   if (!["softmax", "causal softmax", "window"].includes(seen.normalise) || !Number.isFinite(scores.data[s]))
     return `${seen.normalise} of the scores = ${given}${sign}`;

@@ -2,7 +2,7 @@
 
 import { host } from "./host.js";
 import { DEFAULTS, state } from "./state.js";
-import { closestHead } from "./trace.js";
+import { stepHead } from "./trace.js";
 
 const MOST_STEPS = 60;
 const EMPTY = 'id="held"><' + "/script>"; // in two parts: this module is itself inside a script of the file
@@ -12,8 +12,8 @@ const json = (value) => JSON.stringify(value).replace(/[<>&\u2028\u2029]/g, esca
 
 /** The steps of one module and head in full, so that the file can check the numbers too. */
 async function allSteps(trace) {
-  const seen = trace.plain.image ? null : trace.module(state.get("layer"));
-  const head = seen && closestHead(trace, seen, state.get("head"));
+  const seen = trace.plain.image ? null : trace.stepModule(state.get("layer"), state.get("head"));
+  const head = seen && stepHead(seen, state.get("head"));
   const steps = [];
   for (let t = 0; seen && t < Math.min(seen.pieces[0].rows.length, MOST_STEPS); t++)
     steps.push(await host.step(t, seen, head, null));

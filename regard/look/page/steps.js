@@ -12,7 +12,7 @@ import { outputBox, READING, Stage, SUBS } from "./stage.js";
 import { state } from "./state.js";
 import { stepPicture, stepTable } from "./steppicture.js";
 import { plainTable } from "./tables.js";
-import { closestHead, Numbers, unpack } from "./trace.js";
+import { Numbers, stepHead, unpack } from "./trace.js";
 import { kindBox } from "./wording.js";
 
 const PACE = 1300; // milliseconds of a sub-step at normal speed
@@ -71,11 +71,12 @@ class Steps extends HTMLElement {
     this.controls = h("div", { class: "player", role: "group", "aria-label": "Go through the steps" });
     this.sentences = h("div", { class: "sofar" });
     this.said = h("p", { class: "said" });
+    this.late = h("p", { class: "late" });
     this.place = h("div", { class: "stage" });
     this.speed = 1;
     this.asTable = false;
     this.choices = h("div", { class: "choices" });
-    put(this, this.controls, this.sentences, h("div", { class: "saying" }, this.said, this.choices), this.place);
+    put(this, this.controls, this.sentences, h("div", { class: "saying" }, this.said, this.choices), this.late, this.place);
     this.keys = (event) => this.key(event);
     document.addEventListener("keydown", this.keys);
     this.ends = [
@@ -140,9 +141,9 @@ class Steps extends HTMLElement {
       this.controlsKey = this.sentencesKey = null;
       return;
     }
-    this.seen = trace.module(state.get("layer"));
+    this.seen = trace.stepModule(state.get("layer"), state.get("head"));
     this.deep = host.live && trace.model.name === "transformer";
-    this.head = closestHead(trace, this.seen, state.get("head"));
+    this.head = stepHead(this.seen, state.get("head"));
     const [t, seen, head] = [this.t, this.seen, this.head];
     this.showControls(trace);
     try {
@@ -212,6 +213,9 @@ class Steps extends HTMLElement {
     const slot = this.fillSentences();
     const text = this.happening();
     if (this.said.textContent !== text) put(this.said, text);
+    const late = this.whole ? "" : trace.shiftNote(this.seen, this.head, this.t);
+    if (this.late.textContent !== late) put(this.late, late);
+    this.late.hidden = !late;
     this.showPlace();
     if (this.isConnected) this.scroll();
     if (moving) this.stage.move(this.sub);
@@ -366,7 +370,7 @@ class Steps extends HTMLElement {
             this.seen.key,
             (layer) => state.set({ layer }),
           ),
-        heads > 1 && select("Head", numbers, String(this.head), (head) => state.set({ head })),
+        heads > 1 && select("Head", numbers, String(this.head), (head) => state.set({ head, layer: this.seen.key })),
       ],
     );
   }

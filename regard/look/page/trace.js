@@ -91,6 +91,9 @@ export class Trace {
     this.default = views.default;
     /** The head of the default module that aligns words, if the run names one. */
     this.aligning = views.aligning ?? null;
+    /** The module to go through step by step, and the sentence beside a head whose rows belong to the word just read. */
+    this.stepped = views.step;
+    this.shifted = views.shifted;
     setColours(views.ramps);
     this.summaries = views.summaries;
   }
@@ -105,6 +108,18 @@ export class Trace {
     const named = (name) => this.modules.find((seen) => seen.name === name);
     const numbered = this.leading.find((seen) => String(seen.layer) === String(layer) || seen.name === layer);
     return (layer === null ? null : (numbered ?? named(layer))) ?? named(this.default) ?? null;
+  }
+
+  /** The module to go through step by step: the chosen one, or the one whose rows belong to the word being written. */
+  stepModule(layer, head) {
+    return this.module(layer === null && head === null ? this.stepped : layer);
+  }
+
+  /** What to say beside step t of a head that aligns the word just read; nothing for all others. */
+  shiftNote(seen, head, t) {
+    if (!seen.shift && !seen.shifted_heads?.includes(head)) return "";
+    const read = t > 0 ? `\u2018\u2068${this.target.tokens[t - 1].text}\u2069\u2019` : "the start of the sentence";
+    return this.shifted.replace("{read}", read);
   }
 
   /** The head that aligns words where none is chosen, so that it is seen first; else what is chosen. */
@@ -282,23 +297,8 @@ export function summary({ rows, columns, weights, seen, summaries }) {
   return summaries[seen.kind === "fixed" ? "fixed" : "links"].replace(/\{(\w+)\}/g, (_, name) => found[name]);
 }
 
-const closest = new WeakMap(); // by module: the comparison is of every weight
-
-/** The head to go through step by step: the chosen one, or the one whose weights are nearest to the mean of all. */
-export function closestHead(trace, seen, head) {
-  const count = seen.weights.shape[0],
-    chosen = Number.parseInt(trace.head(seen, head), 10);
-  if (Number.isInteger(chosen) && chosen < count) return chosen;
-  if (count === 1) return 0;
-  if (!closest.has(seen)) closest.set(seen, nearest(seen, count));
-  return closest.get(seen);
-}
-
-function nearest(seen, count) {
-  const mean = seen.combined.row(0);
-  const far = (one) => seen.weights.row(one).reduce((sum, weight, at) => sum + Math.abs(weight - mean[at]), 0);
-  return Array.from({ length: count }, (_, one) => far(one)).reduce(
-    (best, value, at, all) => (value < all[best] ? at : best),
-    0,
-  );
+/** The head to go through step by step: the chosen one, or that whose rows belong to the word being written. */
+export function stepHead(seen, head) {
+  const chosen = Number.parseInt(head, 10);
+  return chosen >= 0 && chosen < seen.weights.shape[0] ? chosen : seen.step_head;
 }
