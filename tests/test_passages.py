@@ -69,7 +69,7 @@ def test_candidates_that_differ_in_the_kind_of_space_are_one(translator):
     encoded = translator.encode("the cat")
     found = [Hypothesis([5, number], -1.0, -1.0, "end", []) for number in range(4, 8)]
     texts = ["5 %", "5\u202f%", "5\u00a0%", "6 %"]
-    draft = Draft((0, 7), "the cat", encoded, None, found, texts)
+    draft = Draft((0, 7), "the cat", encoded, found=found, texts=texts)
     written = translator.candidates(draft, translator.settings(nbest=3, beam=4))
     assert [one.text for one in written] == ["5 %", "6 %"]
     assert written[0].nbest is written

@@ -243,7 +243,7 @@ def test_banks_take_turns_and_the_fullest_is_first() -> None:
 def test_a_translation_that_starts_over_after_its_term_is_too_long() -> None:
     vocabulary = Vocabulary.train(["a b c d e f g h"] * 3, "word", 50)
     ids = vocabulary.encode("a b c").ids
-    draft = Draft((0, 1), "x", vocabulary.encode("a"), None, [Hypothesis(ids, -1.0, -1.0, "end", [])])
+    draft = Draft((0, 1), "x", vocabulary.encode("a"), found=[Hypothesis(ids, -1.0, -1.0, "end", [])])
     wanted = _Wanted(draft, [((0, 1), "x", "d")], vocabulary, [])
     wanted.spelled = [((0, 1), vocabulary.encode("d").ids)]
     longest = len(ids) + 1 + SLACK

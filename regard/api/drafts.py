@@ -60,7 +60,7 @@ class Draft:
     source: str
     encoded: Tokenised
     protected: Segment | None = None  # without its addresses, placeholders and symbols, if it has some
-    capitals: bool = False  # whether the sentence is written in capitals, and read as `lower` gives it
+    recased: str = ""  # how words in capitals are read; the translation is written in capitals
     found: list[Hypothesis] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     unplaced: list[str] = field(default_factory=list)  # terms that could not be placed
@@ -68,8 +68,7 @@ class Draft:
     @property
     def words(self) -> str:
         """What the model reads."""
-        words = self.protected.text if self.protected else self.source
-        return lower(words) if self.capitals else words
+        return self.recased or (self.protected.text if self.protected else self.source)
 
 
 @dataclass
@@ -120,11 +119,13 @@ def lower(text: str) -> str:
 
 def recase(draft: Draft, encode: Encode) -> None:
     """Read a sentence in capitals as an ordinary one, if the vocabulary then knows its words better: it takes fewer
-    tokens, or fewer unknown ones. NATO and other short forms stay."""
-    read = encode(lower(draft.words))
-    before, after = (one.ids.count(UNKNOWN) * len(one.text) + len(one.ids) for one in (draft.encoded, read))
-    if after < before:
-        draft.capitals, draft.encoded = True, read
+    unknown tokens, or fewer tokens. NATO and other short forms stay."""
+    forms = [draft.words, lower(draft.words), lower(draft.words).lower()]
+    read = [draft.encoded, *(encode(form) for form in forms[1:])]
+    costs = [(one.ids.count(UNKNOWN), len(one.ids)) for one in read]
+    best = costs.index(min(costs))
+    if best and len(forms[best]) == len(forms[0]):
+        draft.recased, draft.encoded = forms[best], read[best]
 
 
 def end_alike(source: str, translation: str) -> str:
@@ -137,7 +138,7 @@ def put_back(draft: Draft, translated: Sentence) -> str:
     """The translation of a sentence with its addresses, placeholders and symbols."""
     assert draft.protected is not None
     joined = join_sentences(draft.words, [(0, len(draft.words))], [translated])
-    return spell(draft.protected, joined, str.upper if draft.capitals else as_it_is)
+    return spell(draft.protected, joined, str.upper if draft.recased else as_it_is)
 
 
 def copy_unknown(

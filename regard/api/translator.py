@@ -185,7 +185,7 @@ class Translator(Trained):
             for draft in protected:
                 draft.texts = [drafts.put_back(draft, next(linked)) for _ in draft.texts]
         for draft in sentences:
-            if draft.capitals and not draft.protected:
+            if draft.recased and not draft.protected:
                 draft.texts = [text.upper() for text in draft.texts]
 
     def candidates(self, draft: Draft, config: DecodeConfig) -> list[Translation]:

@@ -109,16 +109,16 @@ class Document:
         """The segments to translate, in order."""
         return [part for part in self.parts if isinstance(part, Segment)]
 
-    def write(self, inner: list[str], language: str = "", fuzzy: bool = True) -> bytes:
+    def write(self, inner: list[str], language: str | None = None, fuzzy: bool = True) -> bytes:
         """The file with its segments translated; `inner` is the result of `place_tags` for each segment."""
         each = iter(inner)
         text = "".join(part if isinstance(part, str) else part.wrap(next(each)) for part in self.parts)
         return self.encode(text, language, fuzzy)
 
-    def encode(self, text: str, language: str = "", fuzzy: bool = True) -> bytes:
-        """A text in the encoding of the file. If there is a `language`, the file declares it, and PO and XLIFF mark the
-        new translations: with `fuzzy` they need a review."""
-        text = self.form.finish(self.text, text, language, fuzzy) if language else text
+    def encode(self, text: str, language: str | None = None, fuzzy: bool = True) -> bytes:
+        """A text in the encoding of the file. With the `language` of the translation ("" if it is not known), the file
+        declares it, and PO and XLIFF files mark the new translations: with `fuzzy` they need a review."""
+        text = self.form.finish(self.text, text, language, fuzzy) if language is not None else text
         if self.form.members:
             return archives.pack(self.data, text)
         try:

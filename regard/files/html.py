@@ -99,7 +99,7 @@ def read_attributes(text: str) -> Iterator[Part]:
 
 def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
     """The page whose `html` element declares `language`, if it declared another one."""
-    found = _LANGUAGE.search(after)
+    found = _LANGUAGE.search(after) if language else None
     if found is None or found[1].partition("-")[0].lower() == language.partition("-")[0].lower():
         return after
     return after[: found.start(1)] + language + after[found.end(1) :]

@@ -194,7 +194,7 @@ def _header(text: str, language: str) -> str:
     fields = [line.split(":", 1) for line in text.split("\n") if ":" in line]
     values = {name.strip(): value.strip() for name, value in fields}
     named = values.get("Language", "")
-    if re.split("[-_]", named)[0].lower() != re.split("[-_]", language)[0].lower():
+    if language and re.split("[-_]", named)[0].lower() != re.split("[-_]", language)[0].lower():
         named = values["Language"] = language.replace("-", "_")
     rule = next((rule for rule, some in _PLURALS.items() if named in some.split()), None)
     rule = rule or next((rule for rule, some in _PLURALS.items() if named.split("_")[0] in some.split()), None)

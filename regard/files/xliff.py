@@ -185,7 +185,7 @@ def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
         marks = {"state": "translated", "state-qualifier": None}
         marks = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"} if fuzzy else marks
     edits: list[tuple[int, dict[str, str | None]]] = [
-        (at, {"trgLang" if version_2 else "target-language": language}) for at in found.unnamed
+        (at, {"trgLang" if version_2 else "target-language": language}) for at in found.unnamed if language
     ]
     old = before.encode("utf-8")
     for was, now in zip(find_units(old).units, found.units, strict=True):
