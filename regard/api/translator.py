@@ -16,6 +16,7 @@ from regard.api.heads import Heads, diagonal, is_fixed, link_words, mark_alignin
 from regard.api.terms import Placement, Termbase, TermPairs, elide, link_terms, place_terms
 from regard.api.tracing import assemble
 from regard.api.trained import Trained
+from regard.api.what_ifs import locate
 from regard.data.expects import knows_no_capitals, languages_of
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
@@ -116,7 +117,8 @@ class Translator(Trained):
         emoji are kept as they are, and a sentence in capitals is read as an ordinary one and written in capitals.
         `flags` of the result lists problems. An empty line gives an empty translation.
 
-        `settings` are those of [decode] (beam, nbest, temperature, length_penalty, ...). `prefix` is a text, or one for
+        `settings` are those of [decode] (beam, nbest, temperature, length_penalty, ...). With `nbest=3`, the result is
+        the best translation, and its `nbest` lists the three candidates. `prefix` is a text, or one for
         each text, that the translation must start with; with `split=False`, and with a prefix, each text is one
         sentence. `terms` are source words that must become given target words, as a mapping or pairs; `unplaced` of the
         result lists those that could not be placed. With `unknown="copy"`, unknown words of the translation become the
@@ -239,10 +241,10 @@ class Translator(Trained):
         """Translate `source` (or force `target`) and return the trace of every attention module.
 
         The trace is exact: the translation goes through `forward` once more with all layers and heads recorded.
-        `changes` are what-ifs (see `regard.look.change`), and so is `prefix`, which the translation must start with;
-        a `Force` sets the word of one step. The trace lists all of them. With `terms`, as for `translate`, the trace is
-        of the translation with these terms. `tree` keeps the beam search tree, `topk` is the number of
-        alternatives kept for each word. Other options are the [decode] settings.
+        `changes` are what-ifs (see `regard.look.change`), such as `Mask("station")`, and so is `prefix`, which the
+        translation must start with; a `Force` sets the word of one step. The trace lists all of them. With `terms`, as
+        for `translate`, the trace is of the translation with these terms. `tree` keeps the beam search tree, `topk` is
+        the number of alternatives kept for each word. Other options are the [decode] settings.
 
         >>> trace = regard.load("en-fr/bahdanau").look("Where is the station?")
         >>> trace
@@ -263,6 +265,7 @@ class Translator(Trained):
         encoded, vocabulary = self.encode(source), self.target_vocabulary
         tracing.check_words(source, encoded)
         tracing.check_length(encoded.ids)
+        changes = locate(changes, self.model, encoded)
         begins = None if prefix is None else self.prefix_ids(prefix)
         forced = tracing.describe_forced(vocabulary, begins)
         wrong, steps = self.check_source(encoded)[1], list[SearchStep]()

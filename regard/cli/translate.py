@@ -29,6 +29,8 @@ from regard.cli.text import (
 from regard.errors import ConfigError, DataError, check_file, counted
 from regard.text.lines import REPLACED, Reading
 
+DEFAULT = "en-fr"  # the model for a sentence without the name of a run
+
 
 @dataclass(frozen=True)
 class Search:
@@ -99,9 +101,9 @@ def translate(
     arguments: Annotated[
         list[str],
         Argument(
-            metavar="RUN [FILE | SENTENCE] [decode.key=value ...]",
-            help="Run folder, file or sentence to translate (default: stdin), settings of decoding, and data.max_line, "
-            "data.max_unpacked (bytes) or data.invalid=replace.",
+            metavar="[RUN] [FILE | SENTENCE] [decode.key=value ...]",
+            help="Run folder or model (default for a sentence: en-fr), file or sentence (default: stdin), "
+            "settings of decoding, and data.max_line, data.max_unpacked (bytes) or data.invalid=replace.",
         ),
     ],
     *,
@@ -136,6 +138,8 @@ def translate(
     names = [argument for argument in arguments if not is_setting(argument)]
     searching = {"beam": search.beam, "nbest": search.nbest, "temperature": search.temperature}
     options = {"nbest": 1, **add_options(settings["decode"], **searching)}
+    if len(names) == 1 and is_sentence(names[0]):
+        names.insert(0, DEFAULT)
     runs: list[str | Path] = [*names[:1], *(search.with_run or [])]
     if shards.on:
         if options.pop("nbest") != 1 or as_json:
@@ -169,6 +173,15 @@ def translate(
     nbest = 0 if options.get("temperature") else options["nbest"]  # samples may be equal
     notes = Notes(translator, search.max_tokens, nbest, reading.invalid == "replace")
     print_lines(translator, lines, {"max_tokens": search.max_tokens, **options}, notes, as_json)
+
+
+def is_sentence(argument: str) -> bool:
+    """Whether an only argument is a sentence: neither a file, nor a run or the misspelled name of one."""
+    from regard.runs.included import FOLDERS, find_run
+
+    if not is_text(argument) or argument in FOLDERS:
+        return False
+    return " " in argument or not find_run(argument).exists()
 
 
 def print_lines(
