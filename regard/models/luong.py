@@ -35,7 +35,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
-from regard.models.contract import EncoderDecoder, Looking, check_batch
+from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Luong(EncoderDecoder):
 
     # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Trained models align either
     # way (docs/results.md has both error rates): a row is shown at the word written; `regard align --choose` measures.
-    looking = Looking(query="current", cross=("attention",))
+    attention_layout = AttentionLayout(query="current", cross=("attention",))
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__()
@@ -195,10 +195,12 @@ PRESETS = {
     "tiny": LuongConfig(width=128, layers=1, window="global", dropout=0.0),
 }
 VARIANTS = {
-    f"{window}-{score}": replace(PRESETS["tiny"], window=window, score=score, half_width=2, longest=8)
-    for window in WINDOWS
+    f"global-{score}": replace(PRESETS["tiny"], score=score, longest=8)
     for score in ("dot", "general", "concat", "concat-released", "location")
 } | {
+    "local-m-dot": replace(PRESETS["tiny"], window="local-m", score="dot", half_width=2),
+    "local-p-dot": replace(PRESETS["tiny"], window="local-p", score="dot", half_width=2),
+    "local-p-general": replace(PRESETS["tiny"], window="local-p", half_width=2),
     "no-feed": replace(PRESETS["tiny"], feed=False),
     "local-p-no-feed": replace(PRESETS["tiny"], feed=False, window="local-p", half_width=2),
     "cosine-entmax15": replace(PRESETS["tiny"], score="cosine", normaliser="entmax15"),
