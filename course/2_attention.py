@@ -21,6 +21,7 @@ from torch import nn
 import regard
 from regard.core import Additive, dot, hard_argmax, padding_mask
 from regard.core.cells import write
+from regard.core.products import Linear
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.recurrent import GateInputs, GRUEncoder, ResetBeforeGRU
@@ -119,11 +120,11 @@ class Ours(nn.Module):
         self.encoder = GRUEncoder("paper", n, n, directions=2, blend=write)
         self.embed_target = nn.Embedding(config.target_vocabulary, n)
         self.attention = Attention(Additive(query_width=n, key_width=2 * n, width=n))
-        self.W_s = nn.Linear(n, n)
-        self.W, self.C = GateInputs(n, n), nn.Linear(2 * n, 3 * n, bias=False)
+        self.W_s = Linear(n, n)
+        self.W, self.C = GateInputs(n, n), Linear(2 * n, 3 * n, bias=False)
         self.gru = ResetBeforeGRU(n, write)
-        self.U_o, self.V_o, self.C_o = nn.Linear(n, 2 * n), nn.Linear(n, 2 * n), nn.Linear(2 * n, 2 * n)
-        self.output = nn.Linear(n, config.target_vocabulary)
+        self.U_o, self.V_o, self.C_o = Linear(n, 2 * n), Linear(n, 2 * n), Linear(2 * n, 2 * n)
+        self.output = Linear(n, config.target_vocabulary)
         for matrix in self.encoder.cell.parameters():
             nn.init.orthogonal_(matrix[0])
             nn.init.orthogonal_(matrix[1])

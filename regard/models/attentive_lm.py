@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.normalise import NORMALISERS
+from regard.core.products import Linear
 from regard.core.scores import SCORES, project_keys
 from regard.errors import ConfigError
 from regard.layers.attention import Attention
@@ -69,8 +70,8 @@ class AttentiveLanguageModel(TextModel):
         self.lstm = StackedLSTM(config.embedding, config.width, config.layers, config.dropout, bias=True)
         score = SCORES[config.score](self.part, self.part, self.part)
         self.attention = Attention(score, NORMALISERS[config.normaliser])
-        self.W_c = nn.Linear(2 * self.part, config.width)
-        self.output = nn.Linear(config.width, config.vocabulary)  # W_o
+        self.W_c = Linear(2 * self.part, config.width)
+        self.output = Linear(config.width, config.vocabulary)  # W_o
         self.dropout = nn.Dropout(config.dropout)
         for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
             nn.init.uniform_(weights, -config.spread, config.spread)

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
+from regard.core.products import Linear
 from regard.core.scores import COMPARISONS
 from regard.errors import ConfigError
 from regard.kernels.recur import recur
@@ -87,11 +88,11 @@ class Britz(EncoderDecoder):
         self.decoder = Stack(config, m + ways * n, config.decoder_layers, config.decoder_residual)
         for layer in self.decoder.layers:
             layer.recurrence = "fed"  # type: ignore[assignment] # for `regard.explain`
-        self.W_1 = nn.Linear(ways * n, config.attention)
-        self.W_2 = nn.Linear(n, config.attention)
+        self.W_1 = Linear(ways * n, config.attention)
+        self.W_2 = Linear(n, config.attention)
         self.attention = Attention(BRITZ_SCORES[config.score](config.attention))
-        self.W = nn.Linear(n + ways * n, n)
-        self.output = nn.Linear(n, config.target_vocabulary)  # W_o
+        self.W = Linear(n + ways * n, n)
+        self.output = Linear(n, config.target_vocabulary)  # W_o
         self.initialise(config.spread)
 
     @torch.no_grad()
@@ -155,7 +156,7 @@ class Stack(nn.Module):
         super().__init__()
         n, plain = config.width, residual == "none"
         self.join = RESIDUALS[residual]
-        self.enter = nn.Identity() if plain or input_width == n else nn.Linear(input_width, n)
+        self.enter = nn.Identity() if plain or input_width == n else Linear(input_width, n)
         widths = [input_width if plain else n, *[n] * (layers - 1)]
         self.layers = nn.ModuleList(CELLS[config.cell](wide, n, config.dropout) for wide in widths)
 

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.cells import keep
+from regard.core.products import Linear
 from regard.core.scores import uniform
 from regard.kernels.choose import gru_reset_after, linear_over_steps
 from regard.kernels.recur import recur
@@ -69,18 +70,18 @@ class Cho(EncoderDecoder):
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, m)
         self.encoder = GRUEncoder("paper", m, n, directions=1, blend=keep)
-        self.V = nn.Linear(n, n)  # the summary c = tanh(V h_S)
-        self.initial = nn.Linear(n, n)  # h'_0 = tanh(V' c)
+        self.V = Linear(n, n)  # the summary c = tanh(V h_S)
+        self.initial = Linear(n, n)  # h'_0 = tanh(V' c)
         self.attention = Attention(uniform)  # reads only the shape of its query
         self.embed_target = nn.Embedding(config.target_vocabulary, m, padding_idx=START)  # y_0 is the zero vector
         self.W = GateInputs(m, n)  # W' of the reset gate, the update gate and the candidate
-        self.C = nn.Linear(n, 3 * n, bias=False)  # the same of C
-        self.U = nn.Linear(n, 3 * n, bias=False)  # the same of U'
-        self.O_h = nn.Linear(n, 2 * config.readout)
-        self.O_y = nn.Linear(m, 2 * config.readout, bias=False)
-        self.O_c = nn.Linear(n, 2 * config.readout, bias=False)
-        self.G_r = nn.Linear(config.readout, m, bias=False)  # the output matrix is G_l G_r, of rank m
-        self.output = nn.Linear(m, config.target_vocabulary)  # G_l
+        self.C = Linear(n, 3 * n, bias=False)  # the same of C
+        self.U = Linear(n, 3 * n, bias=False)  # the same of U'
+        self.O_h = Linear(n, 2 * config.readout)
+        self.O_y = Linear(m, 2 * config.readout, bias=False)
+        self.O_c = Linear(n, 2 * config.readout, bias=False)
+        self.G_r = Linear(config.readout, m, bias=False)  # the output matrix is G_l G_r, of rank m
+        self.output = Linear(m, config.target_vocabulary)  # G_l
         self.dropout = Dropout(config.dropout)
         initialise(self, config.spread)
 
@@ -172,7 +173,7 @@ class Sutskever(EncoderDecoder):
         self.embed_target = nn.Embedding(config.target_vocabulary, n)
         self.decoder = StackedLSTM(n, n, config.layers, config.dropout, bias=config.bias)
         self.dropout = Dropout(config.dropout)
-        self.output = nn.Linear(n, config.target_vocabulary, bias=False)
+        self.output = Linear(n, config.target_vocabulary, bias=False)
         for weights in self.parameters():
             nn.init.uniform_(weights, -config.spread, config.spread)
 

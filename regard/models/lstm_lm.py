@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from regard.config import Settings, setting
+from regard.core.products import Linear
 from regard.layers.recurrent import LSTMState, StackedLSTM
 from regard.models.contract import AttentionLayout, TextModel
 
@@ -38,7 +39,7 @@ class LSTMLanguageModel(TextModel):
         self.embed = nn.Embedding(config.vocabulary, config.embedding)
         self.lstm = StackedLSTM(config.embedding, config.width, config.layers, config.dropout, bias=True)
         self.dropout = nn.Dropout(config.dropout)
-        self.output = nn.Linear(config.width, config.vocabulary)
+        self.output = Linear(config.width, config.vocabulary)
         for weights in self.parameters():
             nn.init.uniform_(weights, -config.spread, config.spread)
 

@@ -30,6 +30,7 @@ from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS
+from regard.core.products import Linear
 from regard.core.scores import COMPARISONS, SCORES
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
@@ -57,10 +58,10 @@ class LSTMNLayer(nn.Module):
     def __init__(self, input_width: int, width: int, span: int, recall: bool, attention: Attention) -> None:
         super().__init__()
         self.width, self.span = width, span
-        self.W_x = nn.Linear(input_width, 5 * width)  # for the query, then for the gates i, f, o and the candidate
-        self.W_h = nn.Linear(width, width, bias=False)
-        self.W_s = nn.Linear(width, width, bias=False) if recall else None
-        self.U = nn.Linear(width, 4 * width, bias=False)  # the columns of W that act on h~
+        self.W_x = Linear(input_width, 5 * width)  # for the query, then for the gates i, f, o and the candidate
+        self.W_h = Linear(width, width, bias=False)
+        self.W_s = Linear(width, width, bias=False) if recall else None
+        self.U = Linear(width, 4 * width, bias=False)  # the columns of W that act on h~
         self.attention = attention
 
     def start(self, rows: int) -> LayerState:
@@ -154,7 +155,7 @@ class LSTMNLanguageModel(TextModel):
         self.embed = nn.Embedding(config.vocabulary, config.embedding)
         self.layers = Stack(config, config.span)
         self.dropout = nn.Dropout(config.dropout)
-        self.output = nn.Linear(config.width, config.vocabulary)
+        self.output = Linear(config.width, config.vocabulary)
         for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
             nn.init.uniform_(weights, -config.spread, config.spread)
 
@@ -236,7 +237,7 @@ class LSTMN(EncoderDecoder):
         self.fusion = FUSIONS[config.fusion](config)
         self.attention_layout: AttentionLayout = self.fusion.attention_layout
         self.dropout = nn.Dropout(config.dropout)
-        self.output = nn.Linear(n, config.target_vocabulary)
+        self.output = Linear(n, config.target_vocabulary)
         for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
             nn.init.uniform_(weights, -config.spread, config.spread)
 
@@ -275,7 +276,7 @@ class Shallow(nn.Module):
         self.width = n = config.width
         # `additive` has its own projections: W_a h_{t-1}, U_a h_j.
         self.attention = Attention(SCORES[config.score](n, n, n), NORMALISERS[config.normaliser])
-        self.C = nn.Linear(n, 5 * n, bias=False)  # as a layer's W_x: the query and four gates
+        self.C = Linear(n, 5 * n, bias=False)  # as a layer's W_x: the query and four gates
 
     def remember(self, tapes: list[Tensor], mask: Tensor) -> Memory:
         """Of L times [B, S, 2n], the last one's hidden vectors [B, S, n]."""
@@ -327,10 +328,10 @@ class SourceTapes(nn.Module):
     def __init__(self, input_width: int, width: int, attention: Attention) -> None:
         super().__init__()
         self.width = width
-        self.W_x = nn.Linear(input_width, 2 * width)  # for the query, then for the gate r
-        self.W_g = nn.Linear(width, width, bias=False)
-        self.W_l = nn.Linear(width, width, bias=False)
-        self.W_r = nn.Linear(width, width, bias=False)  # the columns of W_r that act on g~
+        self.W_x = Linear(input_width, 2 * width)  # for the query, then for the gate r
+        self.W_g = Linear(width, width, bias=False)
+        self.W_l = Linear(width, width, bias=False)
+        self.W_r = Linear(width, width, bias=False)  # the columns of W_r that act on g~
         self.attention = attention
 
     def forward(self, x: Tensor, memory: Memory, glimpse: Tensor) -> tuple[Tensor, Tensor]:

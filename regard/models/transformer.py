@@ -39,6 +39,7 @@ from regard.core.attend import Memory
 from regard.core.blocks import Blocks, word_numbers
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS, Causal
+from regard.core.products import Linear
 from regard.core.scores import COMPARISONS
 from regard.errors import ConfigError
 from regard.kernels.choose import known_full
@@ -137,7 +138,7 @@ class Transformer(EncoderDecoder):
         self.encoder_norm, self.decoder_norm = (
             last_norm(config.norm, config.width, config.layer_norm) for _ in range(2)
         )
-        self.output = nn.Linear(config.width, config.target_vocabulary, config.bias)
+        self.output = Linear(config.width, config.target_vocabulary, config.bias)
         self.dropout = Dropout(config.dropout)
         # As in the released code, N(0, 1/D): sqrt(D) E has unit variance.
         for vectors in (self.embed, self.embed_target, self.output):

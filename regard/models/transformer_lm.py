@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from regard.config import Settings, setting
 from regard.core.normalise import NORMALISERS, Causal
+from regard.core.products import Linear
 from regard.core.scores import COMPARISONS
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
@@ -83,7 +84,7 @@ class TransformerLanguageModel(TextModel):
             for _ in range(config.layers)
         )
         self.norm = last_norm(config.norm, config.width)
-        self.output = nn.Linear(config.width, config.vocabulary, bias=False)
+        self.output = Linear(config.width, config.vocabulary, bias=False)
         self.dropout = Dropout(config.dropout)
         for vectors in (self.embed, self.output):
             nn.init.normal_(vectors.weight, std=config.width**-0.5)
