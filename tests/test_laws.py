@@ -83,7 +83,8 @@ CROSSED = {
     "luong-small", "luong-paper", "britz-deep", "britz-paper", "britz-lstm", "lstmn-shallow-two-layers",
     "transformer-pre", "transformer-rotary", "transformer-pre-rotary", "luong-cosine-entmax15",
     "transformer-rms", "transformer-swiglu", "transformer-grouped",
-    "luong-local-p-general", "lstmn-scaled-dot-entmax15", "luong-local-p-no-feed", "sutskever-forward",
+    "luong-local-m-general", "luong-local-m-location", "luong-local-p-general", "luong-local-p-location",
+    "lstmn-scaled-dot-entmax15", "luong-local-p-no-feed", "sutskever-forward",
 }  # fmt: skip
 
 

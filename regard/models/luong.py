@@ -196,12 +196,14 @@ PRESETS = {
     "tiny": LuongConfig(width=128, layers=1, window="global", dropout=0.0),
 }
 VARIANTS = {
-    f"global-{score}": replace(PRESETS["tiny"], score=score, longest=8)
-    for score in ("dot", "general", "concat", "concat-released", "location")
+    f"{window}-{score}": replace(PRESETS["tiny"], window=window, score=score, half_width=2, longest=8)
+    for window, scores in {
+        "global": ("dot", "general", "concat", "concat-released", "location"),
+        "local-m": ("general", "location"),
+        "local-p": ("dot", "general", "location"),
+    }.items()
+    for score in scores
 } | {
-    "local-m-dot": replace(PRESETS["tiny"], window="local-m", score="dot", half_width=2),
-    "local-p-dot": replace(PRESETS["tiny"], window="local-p", score="dot", half_width=2),
-    "local-p-general": replace(PRESETS["tiny"], window="local-p", half_width=2),
     "no-feed": replace(PRESETS["tiny"], feed=False),
     "local-p-no-feed": replace(PRESETS["tiny"], feed=False, window="local-p", half_width=2),
     "cosine-entmax15": replace(PRESETS["tiny"], score="cosine", normaliser="entmax15"),
