@@ -20,17 +20,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from regard.kernels.products import product_dtype
+
 from regard.core.attend import Memory, attend
 from regard.core.normalise import causal_softmax, softmax
 from regard.core.scores import scaled_dot
-from regard.kernels.additive import AttentionLoop, additive_scores
+from regard.kernels.add_norm import add_norm
+from regard.kernels.additive_attention import AttentionLoop, additive_scores
 from regard.kernels.cells import gru, gru_cell, lstm_cell
 from regard.kernels.cross_entropy import linear_cross_entropy
-from regard.kernels.fused import fused_attend
 from regard.kernels.linear_relu import LinearReLU
-from regard.kernels.norm import add_norm
-from regard.kernels.products import product_dtype
-from regard.kernels.short import short_attend, split_heads
+from regard.kernels.short_attention import short_attend, split_heads
+from regard.kernels.torch_attention import fused_attend
 
 BEGUN = time.perf_counter()
 GIB = 2**30

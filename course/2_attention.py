@@ -15,18 +15,21 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from exercises import check, digits, picture, updates, write_pairs
+from exercises import check, digits, narrate, picture, updates, write_pairs
 from torch import nn
 
 import regard
 from regard.core import Additive, dot, hard_argmax, padding_mask
 from regard.core.cells import write
+from regard.core.products import Linear
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.recurrent import GateInputs, GRUEncoder, ResetBeforeGRU
 from regard.look import Temperature
 from regard.models.contract import Looking, shift_right
 from regard.models.registry import Entry, register
+
+narrate()  # in a terminal: print the text too
 
 folder = Path(tempfile.mkdtemp())
 
@@ -109,7 +112,7 @@ class State(NamedTuple):
 
 
 class Ours(nn.Module):
-    looking = Looking(query="previous", shift=0, cross=("attention",))
+    attention_layout = Looking(query="previous", shift=0, cross=("attention",))
 
     def __init__(self, config):
         super().__init__()
@@ -119,11 +122,11 @@ class Ours(nn.Module):
         self.encoder = GRUEncoder("paper", n, n, directions=2, blend=write)
         self.embed_target = nn.Embedding(config.target_vocabulary, n)
         self.attention = Attention(Additive(query_width=n, key_width=2 * n, width=n))
-        self.W_s = nn.Linear(n, n)
-        self.W, self.C = GateInputs(n, n), nn.Linear(2 * n, 3 * n, bias=False)
+        self.W_s = Linear(n, n)
+        self.W, self.C = GateInputs(n, n), Linear(2 * n, 3 * n, bias=False)
         self.gru = ResetBeforeGRU(n, write)
-        self.U_o, self.V_o, self.C_o = nn.Linear(n, 2 * n), nn.Linear(n, 2 * n), nn.Linear(2 * n, 2 * n)
-        self.output = nn.Linear(n, config.target_vocabulary)
+        self.U_o, self.V_o, self.C_o = Linear(n, 2 * n), Linear(n, 2 * n), Linear(2 * n, 2 * n)
+        self.output = Linear(n, config.target_vocabulary)
         for matrix in self.encoder.cell.parameters():
             nn.init.orthogonal_(matrix[0])
             nn.init.orthogonal_(matrix[1])
@@ -196,6 +199,8 @@ for temperature in (0.3, 1.0, 3.0, 30.0):
 
 # %% [markdown]
 # ## Exercises
+#
+# The functions that you write get numpy arrays and return one.
 #
 # **2.1** Write `softmax(scores)` for scores `[S]`. It must survive a score of 1000.
 

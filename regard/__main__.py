@@ -15,7 +15,6 @@ def main() -> None:
         if getattr(sys, name) is None:  # closed by who started this process: nothing to read, nobody to write to
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
     from regard.cli import app  # here: child processes import this file and need no commands
-    from regard.cli.usage import NoReaderError
 
     try:
         try:
@@ -27,11 +26,11 @@ def main() -> None:
     except SystemExit as error:
         if error.code in (INTERRUPTED, TERMINATED):
             leave("regard: stopped.\n", error.code)  # typer handled Ctrl-C without a message
+        if isinstance(error.__context__, BrokenPipeError):  # typer exits with code 1
+            leave_reader()
         raise
-    except (BrokenPipeError, NoReaderError):
-        # The reader of our output has exited (`regard translate ... | head`), so the error is not reported.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(NO_READER)
+    except BrokenPipeError:  # from the last flush
+        leave_reader()
     except (MemoryError, RuntimeError, ImportError, SystemError, OSError) as error:
         broken_import = isinstance(error, ImportError | SystemError)  # of a library that met the end of memory halfway
         if out_of_memory(error) or (broken_import and little_memory()):
@@ -42,6 +41,12 @@ def main() -> None:
             raise
         where = f"{error.filename}: " if error.filename else ""
         leave(f"regard: {where}{error.strerror or error}.\n", 2)
+
+
+def leave_reader() -> None:
+    """Exit without a message: the reader of our output has exited, as in `regard translate ... | head`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still in the buffer
+    sys.exit(NO_READER)
 
 
 def leave(sentence: str, code: int) -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,9 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
-        with open(temporary, "rb") as stream:
-            os.fsync(stream.fileno())
+        sync(temporary)
         os.replace(temporary, path)
-        sync_folder(path.parent)
+        sync(path.parent)
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -59,44 +58,64 @@ def write_atomically(path: Path, content: bytes) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, if needed."""
+    """Create a folder and its parents, if needed, so that a power failure does not remove them."""
     try:
+        missing = [one for one in (folder, *folder.parents) if not one.exists()]
         folder.mkdir(parents=True, exist_ok=True)
+        for one in missing:
+            sync(one.parent)
     except OSError as error:
-        raise DataError(f"The folder {folder} cannot be created: {error.strerror or error}; choose another.") from None
+        raise DataError(f"The folder {folder} cannot be created: {error.strerror or error}; choose another.") from error
 
 
 @contextmanager
 def fill_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder for the block to fill with synced files; afterwards it replaces `folder`.
+    """A temporary folder for the block to fill; afterwards everything in it is synced, and it replaces `folder`.
 
-    The old folder is renamed before it is deleted, so that a process that has mapped its files keeps them.
+    After a power failure, `folder` is the old or the new one, or missing if it was replaced at that moment. The old
+    folder is renamed before it is deleted, so that a process that has mapped its files keeps them.
     """
     temporary, old = (folder.with_name(f".{folder.name}{kind}.{os.getpid()}.tmp") for kind in ("", ".old"))
     for left in (temporary, old):
         shutil.rmtree(left, ignore_errors=True)
     try:
-        temporary.mkdir(parents=True)
+        make_folder(folder.parent)
+        temporary.mkdir()
         yield temporary
-        sync_folder(temporary)
+        for path in (*temporary.rglob("*"), temporary):
+            sync(path)
         if folder.exists():
             os.rename(folder, old)
         os.rename(temporary, folder)
-        sync_folder(folder.parent)
+        sync(folder.parent)
     finally:
         for left in (temporary, old):
             shutil.rmtree(left, ignore_errors=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable. Windows cannot open a folder and does not need it."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def remove_folder(folder: Path) -> None:
+    """Remove a folder. It is renamed first, so that a crash never leaves half of it under its name."""
+    if folder.exists():
+        old = folder.with_name(f".{folder.name}.old.tmp")
+        shutil.rmtree(old, ignore_errors=True)
+        os.rename(folder, old)
+        sync(folder.parent)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Make the content of a file durable, or the names in a folder. Windows cannot open a folder, and need not."""
+    if path.is_dir():
+        if not hasattr(os, "O_DIRECTORY"):
+            return
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    else:
+        with open(path, "rb") as stream:
+            os.fsync(stream.fileno())
 
 
 def read_small(path: Path) -> bytes:
@@ -115,6 +134,15 @@ def seal(body: dict[str, Any]) -> bytes:
     """`body` as JSON with its own SHA-256, so that any changed byte is detected."""
     sha256 = hashlib.sha256(json.dumps(body, indent=1).encode()).hexdigest()
     return json.dumps({**body, "seal": sha256}, indent=1).encode()
+
+
+def check_files(folder: Path, files: Mapping[str, str], advice: str = "restore it from a copy") -> None:
+    """Refuse a folder in which one of `files` (name -> SHA-256) is missing or has changed, with a DataError."""
+    for name, sha256 in files.items():
+        if Path(name).name != name or not (folder / name).is_file():
+            raise DataError(f"{folder / name} is in the manifest but missing; {advice}.")
+        if digest(folder / name) != sha256:
+            raise DataError(f"{folder / name} is damaged: its SHA-256 is not the one in the manifest; {advice}.")
 
 
 def unseal(content: bytes) -> dict[str, Any]:

@@ -1099,3 +1099,32 @@ def attentive_lm_step(h_t, past, w):
     alpha = softmax(np.array([additive(h_t, h_i, w.W2, w.W1, w.v) for h_i in past]))
     c = context_of(alpha, past) if past else np.zeros(len(h_t))
     return w.W @ np.tanh(w.W3 @ concat(h_t, c) + w.b3) + w.b, alpha, c
+
+
+def grow_diag_final(forward: set, backward: set, n: int, m: int, final: str = "") -> set:
+    """Koehn et al. 2005: grow-diag over a matrix of n target and m source words, then `final` "or", "and", or none."""
+    neighbours = [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]
+    aligned = [[(f, e) in forward and (f, e) in backward for f in range(m)] for e in range(n)]
+
+    def free(e: int, f: int) -> tuple[bool, bool]:
+        return not any(aligned[e]), not any(row[f] for row in aligned)
+
+    added = True
+    while added:
+        added = False
+        for e in range(n):
+            for f in range(m):
+                if not aligned[e][f]:
+                    continue
+                for down, right in neighbours:
+                    near, beside = e + down, f + right
+                    inside = 0 <= near < n and 0 <= beside < m
+                    if inside and any(free(near, beside)) and (beside, near) in forward | backward:
+                        aligned[near][beside] = added = True
+    for direction in (forward, backward) if final else ():
+        for e in range(n):
+            for f in range(m):
+                fits = all(free(e, f)) if final == "and" else any(free(e, f))
+                if fits and (f, e) in direction:
+                    aligned[e][f] = True
+    return {(f, e) for e in range(n) for f in range(m) if aligned[e][f]}

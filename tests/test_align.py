@@ -225,15 +225,15 @@ def test_traces_are_made_a_few_at_a_time(monkeypatch):
     ("more", "sentence"),
     [
         (["--choose"], "--choose needs --gold, or --back to compare with."),
-        (["--method", "argmx"], "There is no --method 'argmx'. Did you mean 'argmax'"),
+        (["--method", "argmx"], "There is no method 'argmx'. Did you mean 'argmax'"),
         (
             ["--threshold", "2", "--method", "threshold"],
-            "--threshold must be between 0 and 1; got 2",
+            "threshold must be between 0 and 1; got 2",
         ),
         (["--head", "3"], "There is no head 3"),
         (["--layer", "3"], "There is no layer 3"),
         (["--shift", "2"], "shift must be 0 or 1; got 2."),
-        (["--back", "RUN", "--join", "grow"], "There is no --join 'grow'."),
+        (["--back", "RUN", "--join", "grow"], "There is no join 'grow'."),
         (["--join", "grow-diag"], "--join is for two directions; add --back RUN, or leave it out."),
         (["--text", "--method", "mutual"], "--text needs two files, source and target; got --method and mutual."),
         (["--threshold", "0.3", "--method", "thresh"], "Did you mean 'threshold'?"),

@@ -89,14 +89,14 @@ def test_a_corpus_of_one_pair(files, tmp_path):
 def test_half_a_corpus_and_two_corpora(files, tmp_path):
     ten, out = files("ten", 10), tmp_path / "run"
     start = ["train", "--model", "bahdanau", "--out", out]
-    refused(*start, "--source", ten, folder=tmp_path, says="Only --source is set; a parallel corpus needs --target too")
+    refused(*start, "--source", ten, folder=tmp_path, says="Only data.source is set; a parallel corpus needs")
     mine = files("data.source", 3)  # the name of a file, not of a setting
     refused(*start, "--source", mine, "--target", ten, folder=tmp_path, says=f"{mine} has 3 lines and {ten} has 10")
     refused(*start, folder=tmp_path, says="There is no corpus")
     refused(*start, "--corpus", "copy", "--source", ten, "--target", ten, folder=tmp_path, says="set one of the two")
     refused(*start, "--corpus", "copies", folder=tmp_path, says="Did you mean 'copy'")
     captioner = ["train", "--model", "captioner", "--out", out, "--source", ten, "--target", ten]
-    refused(*captioner, folder=tmp_path, says="captioner is trained on pictures with captions: .*leave --source out")
+    refused(*captioner, folder=tmp_path, says="captioner is trained on pictures with captions: .*leave data.source out")
     assert not out.exists()
 
 
@@ -106,14 +106,14 @@ def test_half_a_corpus_and_two_corpora(files, tmp_path):
         (["train.stepps=3"], r"There is no setting 'stepps' in \[train\]\. Did you mean 'steps'"),
         (["model.widht=3"], r"no setting 'widht' in \[model\]\. Did you mean 'width'"),
         (["trian.steps=3"], r"no section 'trian' of settings\. Did you mean 'train'"),
-        (["--model", "bahdanu"], r"no --model 'bahdanu'\. Did you mean 'bahdanau'"),
-        (["--preset", "tinny"], r"no --preset 'tinny' of bahdanau\. Did you mean 'tiny'"),
+        (["--model", "bahdanu"], r"no model 'bahdanu'\. Did you mean 'bahdanau'"),
+        (["--preset", "tinny"], r"no preset 'tinny' of bahdanau\. Did you mean 'tiny'"),
         (["model.name=5"], "--model and model.name are the same setting; pass one of them"),
         (["train.steps=many"], "train.steps must be a whole number; got 'many'"),
         (["train.steps=2.5"], "train.steps must be a whole number; got 2.5"),
         (["train.steps="], "train.steps must be a whole number; got ''"),
         (["train.steps=true"], "train.steps must be a whole number; got True"),
-        (["steps=3"], r"A setting is section\.key=value; got 'steps=3'\. Write train\.steps=3\."),
+        (["steps=3"], r"section\.key=value, as in train\.steps=200; got 'steps=3'"),
         (["train.steps=3", "stray"], "Settings on the command line are section.key=value; got 'stray'"),
         (["nowhere.toml"], "There is no settings file nowhere.toml"),
         (["train.device=gpu"], "The device must be auto, cpu or cuda; got 'gpu'"),

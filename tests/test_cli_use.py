@@ -239,13 +239,25 @@ def test_wrong_runs_and_files(runs, corpus, tmp_path):
     refused("translate", tmp_path, folder=tmp_path, says="holds no finished model and no checkpoint")
     refused("translate", runs / "one", missing, folder=tmp_path, says=f"There is no file {missing}")
     refused("translate", runs / "one", "a", "b", folder=tmp_path, says="a run and at most one file or sentence")
-    refused("translate", runs / "one", "--beam", 0, folder=tmp_path, says="--beam must be at least 1; got 0")
-    refused("translate", runs / "one", "decode.beam=0", folder=tmp_path, says="decode.beam must be at least 1; got 0")
+    refused(
+        "translate",
+        runs / "one",
+        "--beam",
+        0,
+        folder=tmp_path,
+        says="decode.beam must be at least 1 and at",
+    )
+    refused("translate", runs / "one", "decode.beam=0", folder=tmp_path, says="decode.beam must be at least 1 and")
     says = "--beam and decode.beam are the same setting"
     refused("translate", runs / "one", "--beam", 2, "decode.beam=3", folder=tmp_path, says=says)
     for huge in (1001, 10**18):
         refused(
-            "translate", runs / "one", "--beam", huge, folder=tmp_path, says=f"beam must be at most 1000; got {huge}: "
+            "translate",
+            runs / "one",
+            "--beam",
+            huge,
+            folder=tmp_path,
+            says=f"beam must be .*1,000; got {huge}",
         )
         refused(
             "translate",
@@ -253,10 +265,10 @@ def test_wrong_runs_and_files(runs, corpus, tmp_path):
             "--nbest",
             huge,
             folder=tmp_path,
-            says=f"nbest must be at most 1000; got {huge}: ",
+            says=f"nbest must be .*at most .*got .*{huge}",
         )
     many = "--beam", 2, "--nbest", 3
-    refused("translate", runs / "one", *many, folder=tmp_path, says="--nbest must be at most --beam; got")
+    refused("translate", runs / "one", *many, folder=tmp_path, says="decode.nbest must be at most decode.beam; got")
     refused("translate", runs / "one", "--device", "x", folder=tmp_path, says="must be auto, cpu or cuda")
     short = tmp_path / "short"
     short.write_text("one\n", encoding="utf-8")
@@ -315,15 +327,15 @@ def test_what_is_written_last_is_refused_first(runs, corpus, tmp_path):
 
 def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
     for option in ("--count", "--longest"):
-        refused("generate", other, option, 0, folder=tmp_path, says=f"{option} must be at least 1; got 0")
-    refused("corpora", "copy", "--size", 0, "--out", "x", folder=tmp_path, says="--size must be at least 1")
+        refused("generate", other, option, 0, folder=tmp_path, says=f"{option[2:]} must be at least 1; got 0")
+    refused("corpora", "copy", "--size", 0, "--out", "x", folder=tmp_path, says="data.size must be at least 1")
     refused("corpora", "copy", "--size", 7, folder=tmp_path, says="--size is for files; add --out PREFIX")
     refused("corpora", "copy", "--out", "", folder=tmp_path, says="--out must not be empty")
     refused("export", runs / "one", "--numbers", "int8", "--out", "x", folder=tmp_path, says="is for --to ctranslate2")
     both = ["--target", "ba", "--beam", 3]
     refused("look", runs / "one", "ba", *both, folder=tmp_path, says="--beam searches for a translation, and --target")
     refused("heads", runs / "one", *corpus, "--by", "aer", folder=tmp_path, says="no --by 'aer' without --gold")
-    refused("corpora", "copy", "--min-words", 0, folder=tmp_path, says="--min-words must be at least 1")
+    refused("corpora", "copy", "--min-words", 0, folder=tmp_path, says="data.min_words must be at least 1")
     threshold = ["--method", "threshold", "--threshold", "nan"]
     refused("align", runs / "one", *corpus, *threshold, folder=tmp_path, says="between 0 and 1; got nan")
     gold = tmp_path / "gold"
@@ -331,54 +343,44 @@ def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
     for command in ("align", "heads"):
         says = "gold links of pair 2 name words 2-9, but it has 3 source words and 3 target words"
         refused(command, runs / "one", *corpus, "--gold", gold, folder=tmp_path, says=says)
-    refused("demo", "--minutes", -1, folder=tmp_path, says="--minutes must be at least 0; got -1.0")
+    refused("demo", "--minutes", -1, folder=tmp_path, says="train.minutes must be at least 0; got -1.0")
     refused("demo", "--model", "document", folder=tmp_path, says="needs a model of the same task as bahdanau")
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("score", "Expected RUN. For all options: regard score --help."),
-        ("look", "Expected [RUN] TEXT. For all options: regard look --help."),
-        ("export en-fr", "Expected --out. For all options: regard export --help."),
-        ("flow en-fr where is it", "unexpected extra argument(s) (is it). A text of several words is one argument"),
-        ("translate en-fr hi --beam", "Option '--beam' requires an argument. For all options: regard translate"),
-        (
-            "train \u2014minutes 3",
-            "'\u2014minutes' begins with a long dash, as some editors write it; type two hyphens:",
-        ),
-        ("translate en-fr hi \u2013-beam=3", "type two hyphens: --beam."),
-        ("generate en-fr train.steps=6", "`regard generate` has no use for the setting 'train.steps=6'; leave it out."),
+        ("score", "Missing argument 'RUN'"),
+        ("look", "Missing argument '\\[RUN\\] TEXT'"),
+        ("export en-fr", "Missing option '--out'"),
+        ("flow en-fr where is it", r"unexpected extra argument.*\(is it\)"),
+        ("translate en-fr hi --beam", "Option '--beam' requires an argument"),
+        ("translate x --baem 3", "No such option: --baem"),
+        ("--beam 3 translate en-fr hi", "No such option: --beam"),
+        ("transalte x", "No such command 'transalte'"),
+        ("models en-fr bahdanau", r"unexpected extra argument.*\(bahdanau\)"),
+        ("translate x --beam 3 --beam abc", "Invalid value for '--beam': "),
+        ("translate x --max-tokens 0", "Invalid value for '--max-tokens': "),
+        ("train --minutes five", "Invalid value for '--minutes': "),
     ],
 )
-def test_wrong_usage_is_one_sentence(arguments, says, tmp_path):
-    assert refused(*arguments.split(), folder=tmp_path, says=re.escape(says)).count("\n") == 1
+def test_wrong_usage_is_an_error_of_the_parser(arguments, says, tmp_path):
+    command = regard(*arguments.split(), folder=tmp_path / "log")
+    assert (command.code, command.out) == (2, "")
+    assert re.search(f"^Error: .*{says}", command.err, re.MULTILINE), command.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("translate x --baem 3", "regard translate has no option --baem. Did you mean --beam?"),
-        ("train --steps 5", "regard train has no option --steps. It is a setting: train.steps=VALUE."),
-        ("heads en-fr --steps 5", "regard heads has no option --steps. For all options"),
-        ("translate en-fr -Hello", "regard translate has no option -H. Options begin with two dashes; a"),
-        ("score en-fr --no-tre", "regard score has no option --no-tre. Did you mean --no-ter?"),
-        ("look en-fr hi --json", "regard look has no option --json. Write it with --out, as in --out look.json."),
         ("heads en-fr --by confidnce", "There is no --by 'confidnce'. Did you mean 'confidence'?"),
         ("score en-fr README.md", "got 'README.md'. Files are given by options, such as --source and --target."),
         ("translate README.md hi", "README.md is a file; name the folder of a run, or a model such as en-fr."),
-        ("--versoin", "regard has no option --versoin. Did you mean --version?"),
-        ("transalte x", "There is no command 'transalte'. Did you mean 'translate'?"),
-        ("translate en-fr beam=3 hi", "got 'beam=3'. Write decode.beam=3, or the option --beam 3."),
-        ("train --corpus copy steps=3", "got 'steps=3'. Write train.steps=3."),
+        ("translate en-fr beam=3 hi", "section.key=value, as in train.steps=200; got 'beam=3'"),
+        ("train --corpus copy --out x steps=3", "section.key=value, as in train.steps=200; got 'steps=3'"),
         ("train x --corpus copy = 3", "got '='. Write it without spaces."),
-        (
-            "--beam 3 translate en-fr hi",
-            "regard has no option --beam. It is an option of translate, .*after the",
-        ),
         ("models en-fr --preset tiny", "--preset is for the settings of a model, such as"),
-        ("models en-fr bahdanau", "Got unexpected extra argument.*Did you mean en-fr/bahdanau?"),
-        ("train --corpus copy --model bahdanu --out x", "There is no --model 'bahdanu'. Did you mean 'bahdanau'?"),
+        ("train --corpus copy --model bahdanu --out x", "There is no model 'bahdanu'. Did you mean 'bahdanau'?"),
         (
             "look en-fr hi --force xx=word",
             "--force takes STEP=WORD, where STEP is a number from 0, or .*got 'xx=word'.",
@@ -391,24 +393,8 @@ def test_wrong_usage_is_one_sentence(arguments, says, tmp_path):
         ("reach en-fr Hello", "There is no file 'Hello'. A text is passed on standard input: echo 'Hello' | regard"),
     ],
 )
-def test_a_misspelled_option_or_command_is_one_sentence_with_the_nearest(arguments, says, tmp_path):
+def test_a_wrong_name_is_one_sentence_with_what_to_do(arguments, says, tmp_path):
     refused(*arguments.split(), folder=tmp_path, says=says)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["translate", "x", "--beam", "abc"], "--beam takes a whole number; got 'abc'."),
-        (["translate", "x", "--beam", "3", "--beam", "abc"], "--beam takes a whole number; got 'abc'."),
-        (["translate", "x", "--beam=2.5"], "--beam takes a whole number; got '2.5'."),
-        (["translate", "x", "--temperature", "hot"], "--temperature takes a number; got 'hot'."),
-        (["translate", "x", "--max-tokens", 0], "--max-tokens takes a number that is at least 1; got '0'."),
-        (["train", "--minutes", "five"], "--minutes takes a number; got 'five'."),
-        (["corpora", "copy", "--size", ""], "--size takes a whole number; got ''."),
-    ],
-)
-def test_an_option_with_a_wrong_value_is_one_sentence(arguments, says, tmp_path):
-    refused(*arguments, folder=tmp_path, says=f"^regard: {says}$")
 
 
 def test_score(runs, corpus, tmp_path):

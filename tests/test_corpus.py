@@ -221,8 +221,8 @@ def test_what_does_not_go_with_shards_is_one_sentence(arguments, sentence, pairs
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["translate", "--unknown", "x"], "--unknown must be 'copy' or 'keep'; got 'x'."),
-        (["translate", "--beam", "0"], "--beam must be at least 1; got 0."),
+        (["translate", "--unknown", "x"], "unknown must be 'copy' or 'keep'; got 'x'."),
+        (["translate", "--beam", "0"], "decode.beam must be at least 1 and at most 1,000; got 0."),
         (["align", "--layer", "9"], "There is no layer 9 of cross-attention"),
     ],
 )

@@ -1,8 +1,6 @@
 """A captured step is the plain one: the logic with a stand-in for the CUDA graph here, the graph itself on a GPU."""
 
 import dataclasses
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,6 +18,7 @@ from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import decode, search
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import Demands
+from regard.kernels import graphs
 from regard.kernels.choose import Choice, steps_path
 from regard.models.contract import take
 from regard.models.registry import MODELS, build
@@ -39,7 +38,7 @@ class Captures:
     def __init__(self) -> None:
         self.made = self.replayed = 0
 
-    def capture(self, warm: Callable[[], None], run: Callable[[], None], device: Any) -> Callable[[], None]:
+    def capture(self, run: Callable[[], None], warm: Any, memory: Any) -> Callable[[], None]:
         warm()
         self.made += 1
 
@@ -54,7 +53,7 @@ class Captures:
 def captures(monkeypatch: pytest.MonkeyPatch) -> Captures:
     """Searches on the CPU go the way of those on a GPU."""
     found = Captures()
-    monkeypatch.setattr(captured, "capture", found.capture)
+    monkeypatch.setattr(graphs, "capture", found.capture)
     monkeypatch.setattr(captured, "ROOM", 8)
     on_host(monkeypatch, False)
     return found
@@ -242,43 +241,43 @@ def test_captured_language_models_are_plain_on_a_gpu(
 def spy(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry for each graph that is captured."""
     made: list[int] = []
-    real = captured.capture
+    real = graphs.capture
 
-    def capture(warm: Callable[[], None], run: Callable[[], None], device: Any) -> Callable[[], None]:
+    def capture(*given: Any) -> Callable[[], None]:
         made.append(1)
-        return real(warm, run, device)
+        return real(*given)
 
-    monkeypatch.setattr(captured, "capture", capture)
+    monkeypatch.setattr(graphs, "capture", capture)
     return made
 
 
 def test_a_thread_captures_on_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """The allocator keeps freed memory for each stream; threads that capture at the same time need their own."""
-    monkeypatch.setattr(captured, "_own", threading.local())
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: (device, object()))
-    one, other = torch.device("cuda", 0), torch.device("cuda", 1)
-    stream = captured.own_stream(one)
-    assert captured.own_stream(one) is stream
-    assert captured.own_stream(other) is not stream
+    one, other = (graphs.GraphMemory(torch.device("cuda", index)) for index in range(2))
+    assert one.stream is one.stream
+    assert other.stream is not one.stream
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(captured.own_stream, one).result() is not stream
+        assert pool.submit(lambda: one.stream).result() is not one.stream
 
 
 def test_a_copy_of_a_state_shares_nothing() -> None:
     model = translator("transformer")
     state = model.start(model.encode(*batch(texts(2))))
-    tensors = list(captured.leaves(captured.copied(take(state, torch.tensor([0, 1])))))
+    tensors = list(nested.leaves(graphs.copied(take(state, torch.tensor([0, 1])))))
     stored = {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel()}
     assert len(stored) == len([tensor for tensor in tensors if tensor.numel()])
 
 
 def test_graphs_of_older_weights_are_dropped() -> None:
     model = torch.nn.Linear(2, 2)
-    old, graphs = captured.weights_of(model), OrderedDict()
-    graphs["a size", old] = "graph"
-    assert captured.current(graphs, captured.weights_of(model)) == {("a size", old): "graph"}
+    kept, old = captured.graphs_of(model)
+    kept["a size", old] = "graph"
+    assert captured.graphs_of(model) == ({("a size", old): "graph"}, old)
     increment_version(list(model.parameters()))
-    assert not captured.current(graphs, captured.weights_of(model))
+    kept, new = captured.graphs_of(model)
+    assert not kept
+    assert new != old
 
 
 @pytest.mark.gpu

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import numpy as np
+import papers
 import pytest
 
 from regard.errors import DataError
@@ -26,6 +27,18 @@ HANSARDS = Path(__file__).parent.parent.parent / "shared" / "data" / "hansards.e
 
 def links(*pairs: tuple[int, int]) -> frozenset[tuple[int, int]]:
     return frozenset(pairs)
+
+
+@pytest.mark.parametrize(
+    ("method", "final"), [("grow-diag", ""), ("grow-diag-final", "or"), ("grow-diag-final-and", "and")]
+)
+def test_links_grow_in_the_order_that_was_published(method: str, final: str):
+    draw = random.Random(1)
+    for _ in range(300):
+        n, m = draw.randint(2, 7), draw.randint(2, 6)
+        forward = {(draw.randrange(m), target) for target in range(n)}
+        backward = {(source, draw.randrange(n)) for source in range(m)}
+        assert symmetrise(forward, backward, method) == papers.grow_diag_final(forward, backward, n, m, final)
 
 
 def test_pharaoh_lines_there_and_back(tmp_path: Path) -> None:

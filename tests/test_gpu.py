@@ -1,7 +1,6 @@
 """On a GPU: the same answers as on the CPU, for every model, with fused kernels, recorded, and in bfloat16; updates
 captured as CUDA graphs are those that run plainly."""
 
-import contextlib
 import copy
 import dataclasses
 import gc
@@ -13,15 +12,15 @@ import small
 import torch
 
 from regard.api.training import gather
+from regard.core.products import Linear, weight_gradient
 from regard.data.batching import Batch, pack
 from regard.data.text_corpus import TextBatch
 from regard.decode.rules import FEW, best
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.kernels.choose import lstm, refused
-from regard.kernels.direct import LowLinear
-from regard.kernels.graphs import Captured
-from regard.kernels.products import Products, weight_gradient
+from regard.kernels.graphs import Recorded
+from regard.kernels.step_model import LowPrecisionLinear
 from regard.layers.recurrent import StackedLSTM
 from regard.look.record import record
 from regard.models.registry import MODELS, build
@@ -39,7 +38,7 @@ from regard.training.objectives import (
 )
 from regard.training.start import train
 from regard.training.task import Loss, Task
-from regard.training.update import Late, MicroBatch, Update, arithmetic
+from regard.training.update import DelayedNumbers, MicroBatch, Update, arithmetic
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -176,7 +175,7 @@ def updates(name, precision, capture, steps=8, dropout=0.0, batches=FewBatches):
         config = dataclasses.replace(config, dropout=dropout)
     task, ranks = batches(name), Ranks(torch.device("cuda"))
     make = Update(build(name, config).cuda(), TrainConfig(precision=precision, rate=0.01), ranks, capture)
-    late, found = Late(ranks.device), []
+    late, found = DelayedNumbers(ranks.device), []
     with arithmetic(precision):
         for step in range(steps):
             seed_everything(1, step, 0)
@@ -358,7 +357,7 @@ def test_work_that_asks_the_device_runs_plainly_and_says_so():
     def asking(x):
         return torch.nn.functional.dropout(x, 0.5) * float(weight.sum())
 
-    work = Captured(asking, torch.device("cuda"))
+    work = Recorded(asking, torch.device("cuda"))
     for _ in range(5):
         torch.manual_seed(1)
         found = work(torch.ones(4))
@@ -368,7 +367,7 @@ def test_work_that_asks_the_device_runs_plainly_and_says_so():
 
 
 def test_the_least_recently_used_graph_is_dropped():
-    work = Captured(lambda x: x * 2, torch.device("cuda"), most=2)
+    work = Recorded(lambda x: x * 2, torch.device("cuda"), most=2)
     for size in (1, 2, 3) * 4:
         assert work(torch.full((size,), float(size))).tolist() == [2.0 * size] * size
     assert len(work.graphs) == 2
@@ -385,7 +384,7 @@ def test_graphs_that_are_garbage_are_not_freed_while_another_is_recorded():
 
     try:
         for _ in range(3):
-            recorded = Captured(work, device)
+            recorded = Recorded(work, device)
             recorded.cycle = recorded  # so that the last reference is not the end of it
             for _ in range(4):
                 assert recorded(ones).tolist() == [1000.0] * 3
@@ -447,19 +446,20 @@ def test_products_of_any_width_are_the_plain_ones(width: int) -> None:
     """Rows that a GPU does not read well are padded: in training, and in the steps of a search."""
     torch.manual_seed(0)
     linear, x = torch.nn.Linear(width, 24).cuda(), torch.randn(50, 30, width, device="cuda", requires_grad=True)
+    ours = Linear(width, 24).cuda()
+    ours.load_state_dict(linear.state_dict())
     results = []
-    for products in (contextlib.nullcontext(), Products(linear)):
-        linear.zero_grad()
+    for layer in (linear, ours):
         x.grad = None
-        with torch.autocast("cuda", torch.bfloat16), products:
-            y = linear(x)
+        with torch.autocast("cuda", torch.bfloat16):
+            y = layer(x)
         (y.float() - 1).square().sum().backward()
-        results.append([y, x.grad, linear.weight.grad, linear.bias.grad])
+        results.append([y, x.grad, layer.weight.grad, layer.bias.grad])
     for plain, found in zip(*results, strict=True):
         assert (found.shape, found.dtype) == (plain.shape, plain.dtype)
         torch.testing.assert_close(found, plain, rtol=2**-6, atol=2**-6 * float(plain.detach().abs().max()))
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
-        torch.testing.assert_close(LowLinear(linear)(x), results[0][0], rtol=2**-6, atol=2**-6)
+        torch.testing.assert_close(LowPrecisionLinear(linear)(x), results[0][0], rtol=2**-6, atol=2**-6)
 
 
 def test_gradients_of_weights_are_added_up_in_float32() -> None:

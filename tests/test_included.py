@@ -119,14 +119,19 @@ def test_commands_know_the_names(home: Path, tmp_path: Path):
         assert found.code == code, found.err
         return found
 
-    assert run("translate", "en-fr", "the cat sees the dog .").out.count("\n") == 1
+    named = run("translate", "en-fr", "the cat sees the dog .").out
+    assert named.count("\n") == 1
+    assert run("translate", "the cat sees the dog .").out == named, "en-fr is the default for a sentence"
+    assert run("translate", "cat").out == run("translate", "en-fr", "cat").out
+    assert "Did you mean 'en-fr'" in run("translate", "en_fr", code=2).err
+    assert "There is no run folder runs/none" in run("translate", "runs/none", code=2).err
     assert "no file" in run("translate", "en-fr", "misspelt.txt", code=2).err
     assert "Did you mean 'en-fr'" in run("translate", "en_fr", "a b", code=2).err
     assert "nothing to translate in an empty text" in run("translate", "en-fr", "", code=2).err
     assert (
         run("translate", "en-fr", "the cat sees the dog . " * 20, "decode.beam=1").out.count("\n") == 1
     )  # no file name
-    assert "got a text of 5,000 characters" in run("translate", "the cat . " * 500, code=2).err
+    assert "got a text of 5,000 characters" in run("heads", "the cat . " * 500, code=2).err
     listed = run("models").out
     assert "en-fr/bahdanau" in listed
     assert "en to fr" in listed

@@ -1,6 +1,7 @@
 """The faster forms give the plain numbers: values, and every gradient against finite differences."""
 
 import gc
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,14 +14,14 @@ from torch.testing import assert_close
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import Causal, GaussianWindow, causal_softmax, softmax, sparsemax
+from regard.core.products import Linear, LowPrecisionLinear, current_recurrence, linear, matmul
 from regard.core.scores import Additive, Concat, Cosine, General, Location, Perceptron, dot, scaled_dot
 from regard.errors import ConfigError
-from regard.kernels import choose, cpu, direct, library
+from regard.kernels import choose, cpu, step_model, torch_lstm
 from regard.kernels.choose import attention_path
-from regard.kernels.direct import for_steps
 from regard.kernels.explain import explain
-from regard.kernels.products import Products, copies
-from regard.kernels.recur import Collect, Product, recur
+from regard.kernels.recur import Loop, Product, recur
+from regard.kernels.step_model import for_steps
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import Matrices, StackedLSTM
@@ -47,14 +48,14 @@ class Cell(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.U = nn.Linear(N, N)
-        self.V = nn.Linear(N + M, N, bias=False)
+        self.U = Linear(N, N)
+        self.V = Linear(N + M, N, bias=False)
 
     def forward(self, x: Tensor, state: tuple[Tensor, Tensor]) -> Any:
         hidden, values = state  # [B, N], [B, N, N]
-        context = (hidden[:, None] @ values)[:, 0]  # [B, N]
-        context = context + (hidden[:, None] @ values.transpose(-1, -2))[:, 0]
-        hidden = torch.tanh(self.U(hidden) + nn.functional.linear(x, self.V.weight[:, N:]) + self.U(context))
+        context = matmul(hidden[:, None], values)[:, 0]  # [B, N]
+        context = context + matmul(hidden[:, None], values.transpose(-1, -2))[:, 0]
+        hidden = torch.tanh(self.U(hidden) + linear(x, self.V.weight[:, N:]) + self.U(context))
         return (hidden, context), (hidden, values)
 
 
@@ -86,14 +87,15 @@ def test_products_are_collected_and_not_formed_at_each_step():
     found = []
 
     def step(x: Tensor, state: Any) -> Any:
-        found.append(torch.overrides._get_current_function_mode())
+        found.append(current_recurrence())
         return cell(x, state)
 
     recur(step, x, (number(B, N), number(B, N, N)))
-    (mode,) = set(found)
-    assert isinstance(mode, Collect)
+    (loop,) = set(found)
+    assert isinstance(loop, Loop)
+    assert current_recurrence() is None
     # U, the slice of V, the values and their transpose; U is used twice a step, so it has a second entry.
-    assert [len(product.seen) for product in mode.products.values()] == [T] * 4
+    assert [len(product.seen) for product in loop.products.values()] == [T] * 4
 
 
 def test_a_recurrence_leaves_nothing_behind():
@@ -218,8 +220,8 @@ def test_a_loop_of_cells_is_the_librarys_lstm(bias: bool, lengths: Tensor | None
 
 def test_the_librarys_lstm_is_really_called(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("regard.kernels.choose.ARM", False)
-    calls, real = [], library.lstm_layer
-    monkeypatch.setattr(library, "lstm_layer", lambda *given: calls.append(1) or real(*given))
+    calls, real = [], torch_lstm.lstm_layer
+    monkeypatch.setattr(torch_lstm, "lstm_layer", lambda *given: calls.append(1) or real(*given))
     StackedLSTM(M, N, 2, 0.0)(torch.randn(B, T, M), StackedLSTM(M, N, 2, 0.0).start(B))
     assert len(calls) == 2
 
@@ -236,7 +238,7 @@ def test_a_stack_in_training_drops_the_input_of_every_layer():
 def test_a_linear_layer_for_steps_is_the_linear_layer(rows: tuple[int, ...], bias: bool):
     layer, x = nn.Linear(M, N, bias, dtype=torch.float64), number(*rows, M)
     ready = for_steps(nn.Sequential(layer))
-    assert isinstance(ready[0], cpu.StepLinear)
+    assert isinstance(ready[0], step_model.TransposedLinear)
     for _ in range(2):
         assert_close(ready(x), layer(x))
 
@@ -355,24 +357,14 @@ def test_an_explanation_names_what_keeps_a_part_from_a_faster_path():
     assert packed["beam search"].name == ("Triton, three launches a token" if choose.TRITON else "plain")
 
 
-def test_a_loop_takes_products_with_named_arguments() -> None:
-    W, x, start = number(3, 3), number(2, 4, 3), number(2, 3)
-
-    def step(given: Tensor, state: Tensor) -> Any:
-        state = torch.nn.functional.linear(state, weight=W) + torch.matmul(given, other=W)
-        return (state,), state
-
-    assert_close(recur(step, x, start), plain(step, x, start))
-
-
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_layer_for_steps_keeps_its_own_matrix_beside_the_aligned_one(bias: bool, monkeypatch: pytest.MonkeyPatch):
     """Scores read the matrix of a layer directly, so that it must not be wider than the layer."""
-    monkeypatch.setattr(direct, "padded", lambda x: torch.nn.functional.pad(x, (0, -x.shape[-1] % 8)))
+    monkeypatch.setattr(step_model, "padded", lambda x: torch.nn.functional.pad(x, (0, -x.shape[-1] % 8)))
     torch.manual_seed(0)
     linear, x = torch.nn.Linear(12, 5, bias=bias), torch.randn(3, 12)
     with torch.no_grad():
-        low = direct.LowLinear(linear)
+        low = step_model.LowPrecisionLinear(linear)
         assert low.wide.shape == (5, 16)
         torch.testing.assert_close(low.weight.float(), linear.weight, rtol=2**-7, atol=2**-7)
         torch.testing.assert_close(low(x).float(), linear(x), rtol=2**-5, atol=2**-5)
@@ -392,15 +384,14 @@ def test_a_kernel_serves_the_arguments_that_fit(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # a CPU without bfloat16
-def test_the_16_bit_products_of_an_update_are_those_of_autocast():
-    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4, bias=False))
-    x = torch.randn(7, 3, 6, requires_grad=True)
-    wanted, inputs = model(x), [x, *model.parameters()]
+@pytest.mark.parametrize("bias", [True, False])
+def test_low_precision_products_are_those_of_autocast_with_exact_dtypes(bias: bool):
+    layer, x = nn.Linear(6, 5, bias), torch.randn(7, 3, 6, requires_grad=True)
+    inputs = [x, *layer.parameters()]
+    wanted = layer(x)
     exact = torch.autograd.grad(wanted.square().sum(), inputs)
-    with torch.autocast("cpu", torch.bfloat16), Products(model):
-        found = model(x)
-        assert copies.keys() == {id(weight) for weight in model.parameters()}
-    assert not copies
+    with torch.autocast("cpu", torch.bfloat16):
+        found = LowPrecisionLinear.apply(x, layer.weight, layer.bias)
     assert found.dtype == torch.bfloat16
     gradients = torch.autograd.grad(found.float().square().sum(), inputs)
     for one, other in ((found, wanted), *zip(gradients, exact, strict=True)):
@@ -408,7 +399,26 @@ def test_the_16_bit_products_of_an_update_are_those_of_autocast():
         assert_close(one.float(), other, rtol=0.05, atol=0.02 * float(other.detach().abs().max()))
 
 
-def test_a_weight_that_a_layer_shares_is_converted_once():
-    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
-    second.weight = first.weight
-    assert len(Products(nn.Sequential(first, second)).weights) == 3
+def test_a_product_with_a_bias_of_each_step_reads_the_bias_of_its_step():
+    layer, x, start = Linear(N, N).double(), number(B, T, N), number(B, N)
+
+    def step(x: Tensor, state: Tensor) -> Any:
+        state = torch.tanh(linear(state, layer.weight, x[0]))  # another bias at each step
+        return (state,), state
+
+    assert_close(recur(step, x, start), plain(step, x, start))
+
+
+def test_threads_do_not_share_a_recurrence():
+    """A thread that multiplies while another one runs a loop is not part of it."""
+    layer, x = Linear(N, N).double(), number(B, T, N)
+    elsewhere: list[Any] = []
+
+    def step(x: Tensor, state: Tensor) -> Any:
+        thread = threading.Thread(target=lambda: elsewhere.append(current_recurrence()))
+        thread.start()
+        thread.join()
+        return (layer(state),), layer(state)
+
+    recur(step, x, number(B, N))
+    assert elsewhere == [None] * T

@@ -69,7 +69,7 @@ def plain_attend(query: Tensor, keys: Tensor, v: Tensor, values: Tensor, mask: T
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize(("B", "T", "S", "D", "Dv"), [(2, 3, 5, 7, 11), (1, 2, 1, 1, 1), (1, 17, 66, 6, 3)])
 def test_additive_attention_is_the_plain_one(B: int, T: int, S: int, D: int, Dv: int, dtype: torch.dtype) -> None:
-    from regard.kernels.additive import additive_scores
+    from regard.kernels.additive_attention import additive_scores
 
     def additive_attend(query: Tensor, keys: Tensor, v: Tensor, values: Tensor, may: Tensor | None):
         weights = softmax(additive_scores(query, keys, v), may)  # [B, T, S]
@@ -112,7 +112,7 @@ def test_a_perceptron_of_many_heads_with_a_sparse_normaliser_is_the_plain_one() 
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize(("B", "T", "S", "D", "Dv"), [(2, 3, 5, 7, 11), (1, 2, 1, 130, 129), (2, 2, 17, 2, 1)])
 def test_a_loop_of_attention_is_the_plain_one(B: int, T: int, S: int, D: int, Dv: int, dtype: torch.dtype) -> None:
-    from regard.kernels.additive import AttentionLoop
+    from regard.kernels.additive_attention import AttentionLoop
 
     torch.manual_seed(2)
     inputs = [random(*shape, dtype=dtype) for shape in ((B, T, D), (B, S, D), (D,), (B, S, Dv))]
@@ -135,7 +135,7 @@ def test_a_loop_of_attention_is_the_plain_one(B: int, T: int, S: int, D: int, Dv
 
 @inside
 def test_a_step_of_the_loop_without_a_gradient_adds_nothing() -> None:
-    from regard.kernels.additive import AttentionLoop
+    from regard.kernels.additive_attention import AttentionLoop
 
     keys, v, values = random(2, 5, 7), random(7), random(2, 5, 3)
     used, unused = random(2, 7), random(2, 7)
@@ -151,7 +151,7 @@ def test_a_step_of_the_loop_without_a_gradient_adds_nothing() -> None:
 
 @inside
 def test_widths_that_do_not_match_are_refused() -> None:
-    from regard.kernels.additive import AttentionLoop, additive_scores
+    from regard.kernels.additive_attention import AttentionLoop, additive_scores
     from regard.kernels.cells import lstm_cell
 
     with pytest.raises(ShapeError, match="Project query and keys to the width of v"):
@@ -299,7 +299,7 @@ def test_the_logits_of_two_passes_become_their_gradient_in_place(dtype: torch.dt
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize(("N", "D"), [(1, 1), (5, 7), (37, 130)])
 def test_the_norm_of_a_sum_is_the_plain_one(N: int, D: int, dtype: torch.dtype) -> None:
-    from regard.kernels.norm import add_norm
+    from regard.kernels.add_norm import add_norm
 
     torch.manual_seed(1)
     x, added = random(N, D, dtype=dtype), random(N, D, dtype=dtype)
@@ -317,7 +317,7 @@ def test_the_norm_of_a_sum_is_the_plain_one(N: int, D: int, dtype: torch.dtype) 
 
 @inside
 def test_dropout_in_the_norm_follows_the_seed_and_its_gradient_the_elements_kept() -> None:
-    from regard.kernels.norm import add_norm
+    from regard.kernels.add_norm import add_norm
 
     gamma, beta = torch.ones(64, device=DEVICE), torch.zeros(64, device=DEVICE)
     x, added = random(50, 64), random(50, 64)
@@ -346,7 +346,7 @@ def test_short_attention_is_the_plain_one(B: int, H: int, T: int, S: int, D: int
     from regard.core.attend import Memory, attend
     from regard.core.normalise import causal_softmax
     from regard.core.scores import scaled_dot
-    from regard.kernels.short import short_attend
+    from regard.kernels.short_attention import short_attend
 
     torch.manual_seed(1)
     inputs = [random(B, H, size, D, dtype=dtype) for size in (T, S, S)]
@@ -375,7 +375,7 @@ def test_attention_of_sentences_end_to_end_is_that_of_each(causal: bool) -> None
     from regard.core.blocks import Blocks, apart, end_to_end
     from regard.core.normalise import causal_softmax
     from regard.core.scores import scaled_dot
-    from regard.kernels.short import short_attend
+    from regard.kernels.short_attention import short_attend
 
     torch.manual_seed(1)
     inputs = [random(1, 2, size, 4, dtype=torch.float16) for size in (10, 12, 12)]
@@ -394,7 +394,7 @@ def test_attention_of_sentences_end_to_end_is_that_of_each(causal: bool) -> None
 
 @inside
 def test_a_step_is_written_into_its_slot() -> None:
-    from regard.kernels.append import write_slot
+    from regard.kernels.past_slots import write_slot
 
     buffers = [torch.zeros(2, 3, 5, 4, dtype=torch.float16, device=DEVICE) for _ in range(2)]
     new = torch.randn(2, 1, 2, 3, 4, device=DEVICE).permute(2, 0, 3, 1, 4).unbind()  # views, as heads are split
@@ -407,7 +407,7 @@ def test_a_step_is_written_into_its_slot() -> None:
 @inside
 @pytest.mark.parametrize("beams", [1, 3, 4])
 def test_beams_change_places_in_the_slots_that_are_filled(beams: int) -> None:
-    from regard.kernels.append import move_slots
+    from regard.kernels.past_slots import move_slots
 
     torch.manual_seed(1)
     A, H, room, D, filled = 3, 2, 7, 5, 4
@@ -425,7 +425,7 @@ def test_beams_change_places_in_the_slots_that_are_filled(beams: int) -> None:
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_gradients_of_heads_reach_the_projection_without_a_copy(parts: int) -> None:
     from regard.core.attend import Memory
-    from regard.kernels.short import short_attend, split_heads
+    from regard.kernels.short_attention import short_attend, split_heads
 
     torch.manual_seed(1)
     B, T, H, D = 2, 5, 3, 4
@@ -568,16 +568,3 @@ def test_selected_beams_are_the_plain_ones(K: int, nbest: int, patient: bool) ->
             assert torch.equal(mine[written], right[written]), (name, number)
     assert theirs.done.all()
     assert (theirs.finished.score > -torch.inf).any()
-
-
-@inside
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize(("N", "m"), [(0, 3), (1, 1), (5, 3), (64, 16), (1024, 17), (1025, 20), (2100, 257)])
-def test_column_sums_are_those_of_torch(N: int, m: int, dtype: torch.dtype) -> None:
-    from regard.kernels.columns import column_sums
-
-    torch.manual_seed(1)
-    x = torch.randn(N, m, device=DEVICE).to(dtype)
-    torch.testing.assert_close(column_sums(x), x.sum(dim=0, dtype=torch.float64).float(), rtol=1e-5, atol=1e-4)
-    wide = torch.randn(m, N, device=DEVICE).to(dtype).T  # not contiguous
-    torch.testing.assert_close(column_sums(wide), wide.sum(dim=0, dtype=torch.float64).float(), rtol=1e-5, atol=1e-4)

@@ -13,7 +13,8 @@ from commands import regard as command
 from commands import run_here
 
 from regard import load
-from regard.api import aligning, measuring, what_ifs
+from regard.api import aligning, measuring
+from regard.api.what_ifs import locate
 from regard.corpora.phrasebook import generate
 from regard.corpora.registry import generate_copy
 from regard.data.batching import pad
@@ -174,7 +175,7 @@ def test_pairs_read_together_are_what_each_is_alone(name):
                 assert getattr(seen, what) == getattr(alone.attention[key], what)
             assert seen.scores is None
     cross = next(aligning.traces(translator, sources, targets))
-    assert list(cross.attention) == list(translator.model.looking.cross)
+    assert list(cross.attention) == list(translator.model.attention_layout.cross)
 
 
 def test_an_ensemble_has_nothing_to_look_into():
@@ -249,14 +250,17 @@ def test_a_force_that_cannot_be_is_refused(act, sentence):
 
 def test_a_masked_word_is_not_copied_any_more():
     translator = trained.translator("copy")
-    changes = what_ifs.mask_word(translator, TEXT["copy"], "fi")
-    assert changes == [Mask(2, word="fi")]
-    trace = translator.look(TEXT["copy"], changes=changes)
+
+    def located(text: str, word: str) -> list:
+        return locate([Mask(word)], translator.model, translator.encode(text))
+
+    assert located(TEXT["copy"], "fi") == [Mask(2, word="fi")]
+    trace = translator.look(TEXT["copy"], changes=[Mask("fi")])
     assert "fi" not in trace.target.text.split()
     assert (trace.attention["attention"].weights[..., 2] == 0).all()
     assert trace.changes[0]["column"] == 2
-    assert what_ifs.mask_word(translator, "7 x 2", "2") == [Mask(2, word="2")], "a word before a place"
-    assert what_ifs.mask_word(translator, "7 x y", "2") == [Mask(2, word="y")]
+    assert located("7 x 2", "2") == [Mask(2, word="2")], "a word before a place"
+    assert located("7 x y", "2") == [Mask(2, word="y")]
 
 
 def test_every_piece_of_a_masked_word_is_masked():
@@ -264,16 +268,15 @@ def test_every_piece_of_a_masked_word_is_masked():
     trace = look("heads")
     pieces = [at for at, token in enumerate(trace.source.tokens) if token.word == 3]
     assert len(pieces) > 1
-    assert [one.position for one in what_ifs.mask_word(translator, TEXT["heads"], "sleeps")] == pieces
+    assert [one["column"] for one in translator.look(TEXT["heads"], changes=[Mask("sleeps")]).changes] == pieces
 
 
 def test_silence_is_named_by_layer_and_head_or_by_module():
     translator = trained.translator("heads")
     cross = "decoder.1.cross_attention.attention"
-    assert what_ifs.silence(translator, "1.0") == Silence(cross, 0)
-    assert what_ifs.silence(translator, "1") == Silence(cross)
-    assert what_ifs.silence(translator, "encoder.0") == Silence("encoder.0")
-    trace = translator.look(TEXT["heads"], changes=[what_ifs.silence(translator, "1.0"), Temperature(0.5)])
+    for place, silenced in (("1.0", Silence(cross, 0)), ("1", Silence(cross)), ("encoder.0", Silence("encoder.0"))):
+        assert locate([Silence(place)], translator.model, translator.encode("a")) == [silenced]
+    trace = translator.look(TEXT["heads"], changes=[Silence("1.0"), Temperature(0.5)])
     assert (trace.attention[cross].weights[0] == 0).all()
     assert (trace.attention[cross].weights[1] > 0).any()
     assert [one["kind"] for one in trace.changes] == ["silence", "temperature"]
@@ -416,11 +419,11 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
         (lambda: trace.draw(tmp_path / "a.svg", view="matrxi"), r"matrix"),
         (lambda: trace.draw(tmp_path / "a.svg", veiw="matrix"), r"no option 'veiw' .* Did you mean 'view'\?"),
         (lambda: trace.draw(tmp_path / "a.html", veiw="matrix"), r"no option 'veiw' .* Did you mean 'view'\?"),
-        (lambda: what_ifs.silence(translator, "2"), r"There is no layer 2 .* has layers 0 to 1\."),
+        (lambda: translator.look("a", changes=[Silence("2")]), r"There is no layer 2 .* has layers 0 to 1\."),
         (lambda: translator.look("a", changes=[Silence("decoder.9")]), r"decoder\.9"),
-        (lambda: translator.look("a", changes=[what_ifs.silence(translator, "0.7")]), r"There is no head 7"),
-        (lambda: what_ifs.mask_word(translator, "a b", "c"), r"There is no word 'c' in the sentence"),
-        (lambda: what_ifs.mask_word(translator, "a b", "2"), r"There is no word '2' in the sentence"),
+        (lambda: translator.look("a", changes=[Silence("0.7")]), r"There is no head 7"),
+        (lambda: translator.look("a b", changes=[Mask("c")]), r"There is no word 'c' in the sentence"),
+        (lambda: translator.look("a b", changes=[Mask("2")]), r"There is no word '2' in the sentence"),
         (lambda: translator.look("a", changes=[Temperature(0)]), r"A temperature must be above zero and finite"),
     ]
     for act, sentence in cases:

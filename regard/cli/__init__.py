@@ -9,12 +9,10 @@ from typer import Option
 
 from regard.cli import align, corpora, demo, look, measure, models, predict, score, serve, sweep, train, translate
 from regard.cli.options import ungrouped
-from regard.cli.usage import Command, Group
 from regard.version import __version__
 
 app = typer.Typer(
     name="regard",
-    cls=Group,
     help="Train, run and look inside attention sequence-to-sequence models.",
     no_args_is_help=True,
     add_completion=False,
@@ -28,8 +26,8 @@ COMMANDS = (
     models.models, corpora.corpora, models.export, sweep.sweep,
 )  # fmt: skip
 for command in COMMANDS:
-    app.command(cls=train.WithSettings if command is train.train else Command)(ungrouped(command))
-app.command("import", cls=Command)(models.import_model)
+    app.command(cls=train.WithSettings if command is train.train else None)(ungrouped(command))
+app.command("import")(models.import_model)
 
 
 def _version(wanted: bool) -> None:

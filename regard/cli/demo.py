@@ -32,7 +32,7 @@ def demo(
     task: Annotated[str, Option(help="translate, caption, document or language.")] = "translate",
     out: Annotated[Path | None, Option(help="Run folder.")] = None,
     model: Annotated[str | None, Option(help="Another model of the task; see `regard models`.")] = None,
-    minutes: Annotated[float, Option(help="Longest time to train.")] = 2.0,
+    minutes: Annotated[float, Option(help="Time limit of training in minutes.")] = 2.0,
 ) -> None:
     """Train a small model from scratch in a minute or two, use it, and show its attention."""
     import torch
@@ -64,8 +64,8 @@ def demo(
         raise KeyboardInterrupt if reason == "interrupted" else typer.Exit(0)
     show(run, regard.load(run))
     if reason == "time":
-        time = counted(minutes, "minute", "g")
-        put(f"\nThe training of {time} was too short on this machine, so the results above are poor. To continue it:")
+        limit = counted(minutes, "minute", "g")
+        put(f"\nTraining stopped at the time limit of {limit}; the model may become better. To continue it:")
         other = f" --model {model}" if model and model != name else ""
         put(f"  {command()} demo --task {task}{other} --out {run} --minutes {5 * minutes:g}")
 

@@ -168,14 +168,11 @@ def run_and_text(arguments: list[str]) -> tuple[Path, str]:
 
 def _translation(translator: Any, text: str, given: dict[str, Any]) -> tuple[Any, str | None]:
     """The trace of a translation and, with what-ifs, the translation without them."""
-    from regard.api import what_ifs
     from regard.api.terms import read_terms
-    from regard.look.change import Change, Force, Temperature
+    from regard.look.change import Change, Force, Mask, Silence, Temperature
     from regard.look.text import label
 
-    changes: list[Change] = [what_ifs.silence(translator, place) for place in given.get("silence", ())]
-    for word in given.get("mask", ()):
-        changes += what_ifs.mask_word(translator, text, word)
+    changes: list[Change] = [*map(Silence, given.get("silence", ())), *map(Mask, given.get("mask", ()))]
     changes += [Temperature(given["temperature"])] if "temperature" in given else []
     beginnings: list[str] = []
     for forced in given.get("force", ()):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, CallbackParam, Context, Option
 
-from regard.cli.usage import is_given
 from regard.config import check_once
 from regard.errors import ConfigError
 
@@ -79,7 +78,8 @@ def only(reads: Callable[[Mapping[str, Any]], object], purpose: str) -> Callable
     """A callback that refuses an option that has no effect: `reads` decides by the values of the eager options."""
 
     def check(context: Context, option: CallbackParam, value: Any) -> Any:
-        if is_given(context, str(option.name)) and not reads(context.params):
+        source = context.get_parameter_source(str(option.name))
+        if source is not None and source.name == "COMMANDLINE" and not reads(context.params):
             raise ConfigError(f"{option.opts[0]} is for {purpose}, or leave it out.")
         return value
 

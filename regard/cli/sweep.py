@@ -21,7 +21,7 @@ def sweep(
     on: Annotated[str, Option(help="local, or ray: a cluster whose nodes share --out and the corpus.")] = "local",
     workers: Annotated[int | None, Option(help="Runs at a time (default: one per GPU or two cores).")] = None,
     address: Annotated[str | None, Option(help="With --on ray: the cluster (default: this machine).")] = None,
-    minutes: Annotated[float | None, Option(help="Save and stop after this time; the same command continues.")] = None,
+    minutes: Annotated[float | None, Option(help="Time limit in minutes; the same command continues.")] = None,
     halving: Annotated[
         int, Option(metavar="N", help="Stop all but the best 1/N of the runs early, after 1, N, N*N, ... validations.")
     ] = 0,

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
+from typer.core import TyperCommand
 
 from regard.cli.progress import Watcher, bar
 from regard.cli.text import check_settings, is_setting
-from regard.cli.usage import Command
 from regard.errors import ConfigError
 
 NEXT = {  # task -> commands to try with a run
@@ -22,7 +22,7 @@ NEXT = {  # task -> commands to try with a run
 }
 
 
-class WithSettings(Command):
+class WithSettings(TyperCommand):
     """A command whose help ends with all settings; they are imported only when the help is printed."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -68,7 +68,7 @@ def train(
     preset: Annotated[str | None, Option(help="Size: tiny, small, paper, ...")] = None,
     out: Annotated[Path | None, Option(help="Run folder.")] = None,
     minutes: Annotated[
-        float | None, Option(help="Time limit; settings that you do not pass are chosen to fit.")
+        float | None, Option(help="Time limit in minutes; settings that you do not pass are chosen to fit.")
     ] = None,
     start_from: Annotated[str | None, Option(help="Run or model (such as en-fr) whose weights to start from.")] = None,
     ranks: Ranks,

@@ -29,6 +29,8 @@ from regard.cli.text import (
 from regard.errors import ConfigError, DataError, check_file, counted
 from regard.text.lines import REPLACED, Reading
 
+DEFAULT = "en-fr"  # the model for a sentence without the name of a run
+
 
 @dataclass(frozen=True)
 class Search:
@@ -99,15 +101,18 @@ def translate(
     arguments: Annotated[
         list[str],
         Argument(
-            metavar="RUN [FILE | SENTENCE] [decode.key=value ...]",
-            help="Run folder, file or sentence to translate (default: stdin), settings of decoding, and data.max_line, "
-            "data.max_unpacked (bytes) or data.invalid=replace.",
+            metavar="[RUN] [FILE | SENTENCE] [decode.key=value ...]",
+            help="Run folder or model (default for a sentence: en-fr), file or sentence (default: stdin), "
+            "settings of decoding, and data.max_line, data.max_unpacked (bytes) or data.invalid=replace.",
         ),
     ],
     *,
     search: Search,
     as_json: Annotated[bool, Option("--json", help="One JSON object per line, with scores and tokens.")] = False,
     out: Annotated[Path | None, Option("--out", "-o", help="Write a file of the same format, or TMX.")] = None,
+    no_fuzzy: Annotated[
+        bool, Option("--no-fuzzy", help="With --out: do not mark translations in PO and XLIFF files for review.")
+    ] = False,
     words: Terms,
     device: Device = "auto",
     engine: Engine = "regard",
@@ -118,7 +123,7 @@ def translate(
 
     With --out, the extension of the file is its format: only the text is translated, everything else is kept byte for
     byte, and inline tags and placeholders are placed by attention. Units of PO and XLIFF files that have a translation
-    are kept.
+    are kept; new ones are marked as fuzzy or for review, unless there is --no-fuzzy.
 
     With --on, files and patterns ('in/*.txt.gz') are translated into the folder --out, every line exactly once; after a
     crash, repeat the command to do the rest.
@@ -133,6 +138,8 @@ def translate(
     names = [argument for argument in arguments if not is_setting(argument)]
     searching = {"beam": search.beam, "nbest": search.nbest, "temperature": search.temperature}
     options = {"nbest": 1, **add_options(settings["decode"], **searching)}
+    if len(names) == 1 and is_sentence(names[0]):
+        names.insert(0, DEFAULT)
     runs: list[str | Path] = [*names[:1], *(search.with_run or [])]
     if shards.on:
         if options.pop("nbest") != 1 or as_json:
@@ -158,7 +165,7 @@ def translate(
         if text is None or sentence or as_json or options["nbest"] != 1:
             example = "regard translate RUN FILE --out FILE"
             raise ConfigError(f"--out is for the translation of a file, without --json and --nbest: {example}.")
-        return write_translated(translator, Path(text), out, options)
+        return write_translated(translator, Path(text), out, {**options, "fuzzy": not no_fuzzy})
     if text is not None and not sentence:
         check_file(text)
         check_no_markup(Path(text), names[0])
@@ -166,6 +173,15 @@ def translate(
     nbest = 0 if options.get("temperature") else options["nbest"]  # samples may be equal
     notes = Notes(translator, search.max_tokens, nbest, reading.invalid == "replace")
     print_lines(translator, lines, {"max_tokens": search.max_tokens, **options}, notes, as_json)
+
+
+def is_sentence(argument: str) -> bool:
+    """Whether an only argument is a sentence: neither a file, nor a run or the misspelled name of one."""
+    from regard.runs.included import FOLDERS, find_run
+
+    if not is_text(argument) or argument in FOLDERS:
+        return False
+    return " " in argument or not find_run(argument).exists()
 
 
 def print_lines(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.core.masks import check_mask
 from regard.core.normalise import softmax
+from regard.core.products import matmul
 from regard.core.scores import scaled_dot
 from regard.errors import ShapeError
 
@@ -88,7 +89,7 @@ def attend_unchecked(query: Tensor, memory: Memory, score: Score, normalise: Nor
     """`attend`, for a query and memory whose shapes are known to be right."""
     scores = score(query, memory.keys)  # [B, ..., T, S]
     weights = normalise(scores, memory.mask)  # [B, ..., T, S]
-    context = weights @ memory.values  # [B, ..., T, Dv]
+    context = matmul(weights, memory.values)  # [B, ..., T, Dv]
     return Look(context, weights, scores)
 
 

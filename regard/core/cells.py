@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-Linear = Callable[[Tensor], Tensor]  # [B, n] -> [B, m]
+LinearMap = Callable[[Tensor], Tensor]  # [B, n] -> [B, m]
 Blend = Callable[[Tensor, Tensor, Tensor], Tensor]  # (update, old, new) -> state; it keeps the precision of `old`
 
 
@@ -28,7 +28,7 @@ def write(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
 SHUT: dict[Blend, float] = {keep: torch.inf, write: -torch.inf}
 
 
-def gru(input_gates: Tensor, state: Tensor, U_gates: Linear, U: Linear, blend: Blend) -> Tensor:
+def gru(input_gates: Tensor, state: Tensor, U_gates: LinearMap, U: LinearMap, blend: Blend) -> Tensor:
     """The papers' GRU: h~ = tanh(W x + U (r h)), reset before the product. Gates [B, 3n], state [B, n] -> same."""
     gates, candidate = halves(input_gates)  # [B, 2n], [B, n]
     reset, update = torch.sigmoid(gates + U_gates(state)).chunk(2, dim=-1)  # [B, n]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.core.products import Linear, linear, matmul
 from regard.errors import ConfigError, ShapeError
 
 
@@ -25,7 +26,7 @@ def dot(query: Tensor, keys: Tensor) -> Tensor:
     tensor([[[3., 6.]]])
     """
     _check_widths("dot", query, keys)
-    return query @ keys.transpose(-1, -2)  # [..., T, S]
+    return matmul(query, keys.transpose(-1, -2))  # [..., T, S]
 
 
 def uniform(query: Tensor, keys: Tensor) -> Tensor:
@@ -45,7 +46,7 @@ def scaled_dot(query: Tensor, keys: Tensor) -> Tensor:
     (tensor([[[64.]]]), tensor([[[8.]]]))
     """
     _check_widths("scaled_dot", query, keys)
-    return (query / math.sqrt(keys.shape[-1])) @ keys.transpose(-1, -2)  # [..., T, S]
+    return matmul(query / math.sqrt(keys.shape[-1]), keys.transpose(-1, -2))  # [..., T, S]
 
 
 class Relative(nn.Module):
@@ -131,7 +132,7 @@ class General(nn.Module):
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
-        self.W = nn.Linear(key_width, query_width, bias=False)
+        self.W = Linear(key_width, query_width, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
         check_width("General", "states", states, self.W.in_features)
@@ -151,7 +152,7 @@ class Perceptron(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.v = nn.Linear(width, 1, bias=False)
+        self.v = Linear(width, 1, bias=False)
 
     def project_query(self, query: Tensor) -> Tensor:
         """The query as the perceptron adds it to a key: [..., T, width]."""
@@ -180,8 +181,8 @@ class Additive(Perceptron):
 
     def __init__(self, query_width: int, key_width: int, width: int) -> None:
         super().__init__(width)
-        self.W = nn.Linear(query_width, width, bias=False)
-        self.U = nn.Linear(key_width, width, bias=False)
+        self.W = Linear(query_width, width, bias=False)
+        self.U = Linear(key_width, width, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
         check_width("Additive", "states", states, self.U.in_features)
@@ -207,7 +208,7 @@ class Covered(Additive):
 
     def __init__(self, query_width: int, key_width: int, width: int, coverage_width: int, bias: bool = False) -> None:
         super().__init__(query_width, key_width, width)
-        self.V = nn.Linear(coverage_width, width, bias)
+        self.V = Linear(coverage_width, width, bias)
 
     def cover(self, keys: Tensor, coverage: Tensor) -> Tensor:
         """U k + V C: the keys as the perceptron adds them to a query, [B, S, width]."""
@@ -263,15 +264,15 @@ class Concat(Perceptron):
     def __init__(self, query_width: int, key_width: int, width: int) -> None:
         super().__init__(width)
         self.query_width = query_width
-        self.W = nn.Linear(query_width + key_width, width, bias=False)
+        self.W = Linear(query_width + key_width, width, bias=False)
 
     def project(self, states: Tensor) -> Tensor:
         check_width("Concat", "states", states, self.W.in_features - self.query_width)
-        return nn.functional.linear(states, self.W.weight[:, self.query_width :])  # [..., S, width]
+        return linear(states, self.W.weight[:, self.query_width :])  # [..., S, width]
 
     def project_query(self, query: Tensor) -> Tensor:
         check_width("Concat", "query", query, self.query_width)
-        return nn.functional.linear(query, self.W.weight[:, : self.query_width])
+        return linear(query, self.W.weight[:, : self.query_width])
 
 
 class ConcatReleased(Perceptron):
@@ -284,7 +285,7 @@ class ConcatReleased(Perceptron):
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__(key_width)
-        self.W = nn.Linear(query_width, key_width, bias=False)
+        self.W = Linear(query_width, key_width, bias=False)
 
     def project_query(self, query: Tensor) -> Tensor:
         check_width("ConcatReleased", "query", query, self.W.in_features)
@@ -305,7 +306,7 @@ class Location(nn.Module):
 
     def __init__(self, query_width: int, longest: int) -> None:
         super().__init__()
-        self.W = nn.Linear(query_width, longest, bias=False)
+        self.W = Linear(query_width, longest, bias=False)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         check_width("Location", "query", query, self.W.in_features)

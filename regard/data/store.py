@@ -6,7 +6,6 @@ the fingerprint of the corpus and settings, and the SHA-256 of every file. The f
 """
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import DataError
-from regard.sealed import digest, fill_folder, seal, unseal, write_atomically
+from regard.sealed import check_files, fill_folder, seal, unseal
 
 STORE_FORMAT = 2
 Array = NDArray[Any]
@@ -87,19 +86,19 @@ class Store:
     """The memory-mapped columns of each part; opening it checks the SHA-256 of every file."""
 
     def __init__(self, folder: Path) -> None:
-        path = folder / "store.json"
         try:
-            header = unseal(path.read_bytes())
+            header = unseal((folder / "store.json").read_bytes())
             if header["format"] != STORE_FORMAT:
                 raise ValueError(f"it has format {header['format']}")
             self.fingerprint: str = header["fingerprint"]
             self.about: dict[str, Any] = header["about"]
-            for name, sha256 in header["files"].items():
-                path = folder / name
-                if digest(path) != sha256:
-                    raise ValueError("its SHA-256 is not the one in store.json")
+            check_files(folder, header["files"], f"delete {folder} to rebuild it")
+        except DataError:
+            raise
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} is missing or damaged ({error}); delete {folder} to rebuild it.") from None
+            raise DataError(
+                f"{folder / 'store.json'} is missing or damaged ({error}); delete {folder} to rebuild it."
+            ) from None
         self.parts: dict[str, dict[str, Any]] = {}
         for name, (dtype, shape) in header["columns"].items():
             part, _, column = name.partition(".")
@@ -134,11 +133,19 @@ def write_store(
     ends = dict.fromkeys(names, 0)  # of ragged columns: the end of the last example
     try:
         with fill_folder(folder) as temporary, ExitStack() as streams:
-            files = _Written(temporary, streams)
+            files: dict[str, tuple[BinaryIO, Any]] = {}  # with their SHA-256
+
+            def write(name: str, values: Array) -> None:
+                if name not in files:
+                    files[name] = streams.enter_context(open(temporary / name, "wb")), hashlib.sha256()
+                content = np.ascontiguousarray(values).tobytes()
+                files[name][0].write(content)
+                files[name][1].update(content)
+
             for name in names:
-                files.write(name, np.zeros(0))
+                write(name, np.zeros(0))
                 if types[name.partition(".")[2]].ragged:
-                    files.write(f"{name}.offsets", np.zeros(1, np.int64))
+                    write(f"{name}.offsets", np.zeros(1, np.int64))
             for part, block in blocks:
                 for column, rows in block.items():
                     name, type_ = f"{part}.{column}", types[column]
@@ -147,42 +154,21 @@ def write_store(
                         ragged = rows if isinstance(rows, Column) else Column.of(rows, type_.dtype)
                         values, offsets = ragged.values.astype(type_.dtype), ends[name] + ragged.offsets[1:]
                         ends[name] = int(offsets[-1])
-                        files.write(f"{name}.offsets", offsets)
+                        write(f"{name}.offsets", offsets)
                     else:
                         values = np.asarray(rows, type_.dtype)
                         shapes[name][1:] = values.shape[1:]
-                    files.write(name, values)
+                    write(name, values)
             columns = {name: (types[name.partition(".")[2]].dtype, shapes[name]) for name in names}
             header = {"format": STORE_FORMAT, "fingerprint": fingerprint, "about": about(), "columns": columns}
-            write_atomically(temporary / "store.json", seal({**header, "files": files.finish()}))
+            sums = {name: sha256.hexdigest() for name, (_, sha256) in files.items()}
+            write("store.json", np.frombuffer(seal({**header, "files": sums}), np.uint8))
     except OSError as error:
         found, _ = find_store(folder, fingerprint)  # another process may have written the same store
         if found is None:
             raise DataError(f"The tokenised corpus {folder} could not be written: {error.strerror or error}.") from None
         return found
     return Store(folder)
-
-
-class _Written:
-    """Files that are hashed while they are written."""
-
-    def __init__(self, folder: Path, streams: ExitStack) -> None:
-        self.folder, self.streams = folder, streams
-        self.open: dict[str, tuple[BinaryIO, Any]] = {}
-
-    def write(self, name: str, values: Array) -> None:
-        if name not in self.open:
-            self.open[name] = self.streams.enter_context(open(self.folder / name, "wb")), hashlib.sha256()  # noqa: SIM115
-        content = np.ascontiguousarray(values).tobytes()
-        self.open[name][0].write(content)
-        self.open[name][1].update(content)
-
-    def finish(self) -> dict[str, str]:
-        """Sync all files; returns the SHA-256 of each."""
-        for stream, _ in self.open.values():
-            stream.flush()
-            os.fsync(stream.fileno())
-        return {name: sha256.hexdigest() for name, (_, sha256) in self.open.items()}
 
 
 def _map(path: Path, dtype: str, shape: Sequence[int]) -> Array:

@@ -12,8 +12,8 @@ from regard.decode.captured import captured_start, captured_steps
 from regard.decode.rules import check_prefix
 from regard.decode.terms import Terms
 from regard.kernels.choose import steps_path
-from regard.kernels.direct import for_steps
 from regard.kernels.past import with_room
+from regard.kernels.step_model import for_steps
 from regard.models.contract import SequenceModel, State, take, take_beams
 
 EVERY = 4  # on a GPU, steps between two checks whether sentences are done

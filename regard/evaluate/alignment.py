@@ -74,6 +74,7 @@ def score_alignments(found: Sequence[Iterable[Link]], gold: Sequence[Gold]) -> A
     return AlignmentScore(*counts)
 
 
+# Steps to the neighbours of a link, (target words, source words), in Koehn's order.
 _AROUND = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
@@ -85,35 +86,47 @@ def symmetrise(forward: Iterable[Link], backward: Iterable[Link], method: str) -
 
 def grow_diag(forward: Alignment, backward: Alignment) -> Alignment:
     """Start from the intersection and add neighbouring links of the union (also diagonal) whose source or target word
-    is still unaligned, until none is left."""
+    is still unaligned, until none is left.
+
+    The order is that of Koehn et al. (2005) and of Moses: all links are visited by target word, then by source word,
+    and again as long as links are added.
+    """
+    return frozenset(_grow(forward, backward)[0])
+
+
+def _grow(forward: Alignment, backward: Alignment) -> tuple[set[Link], set[int], set[int]]:
+    """The links of grow-diag, and their source and target words."""
     links, union = set(forward & backward), forward | backward
     sources, targets = {source for source, _ in links}, {target for _, target in links}
-    queue = sorted(links)
-    while queue:
-        added = []
-        for source, target in queue:
+    before = -1
+    while before < len(links):
+        before = len(links)
+        for source, target in _by_target(union):
+            if (source, target) not in links:
+                continue
             for down, right in _AROUND:
-                link = (source + down, target + right)
-                if link in union and link not in links and (link[0] not in sources or link[1] not in targets):
+                link = (source + right, target + down)
+                if link in union and (link[0] not in sources or link[1] not in targets):
                     links.add(link)
                     sources.add(link[0])
                     targets.add(link[1])
-                    added.append(link)
-        queue = sorted(added)
-    return frozenset(links)
+    return links, sources, targets
 
 
 def _final(forward: Alignment, backward: Alignment, both: bool) -> Alignment:
     """grow-diag, then every link of either direction with an unaligned word (`both`: two unaligned words)."""
-    links = set(grow_diag(forward, backward))
-    sources, targets = {source for source, _ in links}, {target for _, target in links}
-    for source, target in (*sorted(forward), *sorted(backward)):
+    links, sources, targets = _grow(forward, backward)
+    for source, target in (*_by_target(forward), *_by_target(backward)):
         free = (source not in sources, target not in targets)
         if all(free) if both else any(free):
             links.add((source, target))
             sources.add(source)
             targets.add(target)
     return frozenset(links)
+
+
+def _by_target(links: Alignment) -> list[Link]:
+    return sorted(links, key=lambda link: (link[1], link[0]))
 
 
 SYMMETRISATIONS: dict[str, Callable[[Alignment, Alignment], Alignment]] = {

@@ -13,9 +13,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.core.cells import Linear
+from regard.core.cells import LinearMap
 from regard.errors import ShapeError
-from regard.kernels.additive import tanh
+from regard.kernels.additive_attention import tanh
 
 Low = Tensor | None
 
@@ -29,7 +29,7 @@ def lstm_cell(wx: Tensor, uh: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Low
     return _LSTM.apply(wx.to(uh.dtype), uh, cell)
 
 
-def gru(wx: Tensor, state: Tensor, U_gates: Linear, U: Linear, keep: bool) -> tuple[Tensor, Low]:
+def gru(wx: Tensor, state: Tensor, U_gates: LinearMap, U: LinearMap, keep: bool) -> tuple[Tensor, Low]:
     """A GRU that resets before the product: wx [B, 3n], state [B, n] -> the next state, and as `lstm_cell` has it.
 
     An update gate z of one keeps the old state (`keep`: z h + (1 - z) h~) or writes the new one ((1 - z) h + z h~).

@@ -5,7 +5,7 @@ where nothing refuses it.
 """
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -17,14 +17,15 @@ from torch import Tensor, nn
 from regard.core import cells
 from regard.core.attend import Look, Memory, Normalise, Score, attend_unchecked, check_memory
 from regard.core.blocks import Blocks, apart, end_to_end
-from regard.core.cells import Blend, Linear
+from regard.core.cells import Blend, LinearMap
 from regard.core.normalise import is_causal_softmax, softmax
+from regard.core.products import current_recurrence, matmul, product_dtype
 from regard.core.scores import Perceptron, check_width, is_dot, is_perceptron, scaled_dot, uniform
-from regard.kernels import cpu, fused
+from regard.kernels import cpu
 from regard.kernels.cpu import ARM
-from regard.kernels.products import product_dtype
-from regard.kernels.recur import Collect, aside, current_loop
+from regard.kernels.recur import Loop
 from regard.kernels.recur import refusal as no_collecting
+from regard.kernels.torch_attention import fused_attend
 
 TRITON = find_spec("triton") is not None
 LONGEST, WIDEST_HEAD = 128, 128  # words, and numbers of a head, that Triton's attention takes
@@ -91,7 +92,7 @@ def or_triton(
     return _or_from(module, lambda x: no_triton(x.device.type, x.dtype), fits)
 
 
-or_library = _or_from("library", lambda x: no_library(x.device.type))
+or_library = _or_from("torch_lstm", lambda x: no_library(x.device.type))
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ def attention_path(
         return Choice("plain", "the weights are being recorded, and fused attention never forms them")
     if score is uniform and normalise is softmax:
         return Choice(ONE_SLOT)
-    if current_loop() is not None:
+    if current_recurrence() is not None:
         return Choice("plain", IN_A_LOOP)
     if score is not scaled_dot and not is_dot(score):
         return Choice("plain", f"no kernel for the score {_name(score)}")
@@ -151,28 +152,24 @@ def attend(
 
     With `blocks`, query [1, H, N, D] and memory are sentences end to end; the weights are those of each apart.
     """
-    loop = current_loop()
-    with aside():
-        check_memory(query, memory)
-        why = no_triton(query.device.type, query.dtype)
-        again = loop is not None and not (why or watched) and _steps_again(loop, query, memory, score, normalise)
-        path = attention_path(score, normalise, watched, query.device.type, query.dtype).name
+    loop: Loop | None = current_recurrence()
+    check_memory(query, memory)
+    why = no_triton(query.device.type, query.dtype)
+    path = attention_path(score, normalise, watched, query.device.type, query.dtype).name
     if blocks is not None and (not path.startswith(TRITON_DOT) or not_short(query, memory, blocks)):
         return _inside(query, memory, score, normalise, watched, blocks)
-    if loop is not None and again:
+    if loop is not None and not (why or watched) and _steps_again(loop, query, memory, score, normalise):
         return _in_loop(loop, query, memory, score)
     if path == ONE_SLOT and memory.mask is None and memory.keys.shape[-2] == 1:
         return Look(memory.values.expand(*query.shape[:-1], -1), None, None)
-    if loop is not None:
-        normalise = partial(_unseen, normalise)
     if path in ("plain", ONE_SLOT):
         return attend_unchecked(query, memory, score, normalise)
     if isinstance(score, Perceptron):
         return _perceptron(query, memory, score, normalise, watched)
     kind = score is scaled_dot, is_causal_softmax(normalise)
     if why or (blocks is None and not_short(query, memory)):
-        return Look(fused.fused_attend(query, memory, *kind), None, None)
-    from regard.kernels.short import short_attend
+        return Look(fused_attend(query, memory, *kind), None, None)
+    from regard.kernels.short_attention import short_attend
 
     return Look(short_attend(query, memory, *kind, blocks), None, None)
 
@@ -188,30 +185,24 @@ def _inside(query: Tensor, memory: Memory, score: Score, normalise: Normalise, w
     return look._replace(context=end_to_end(look.context, queries, query.shape[2]))
 
 
-def _unseen(normalise: Normalise, scores: Tensor, mask: Tensor | None) -> Tensor:
-    """The weights; a loop has no product to find there."""
-    with aside():
-        return normalise(scores, mask)
-
-
-def _steps_again(loop: Collect, query: Tensor, memory: Memory, score: Score, normalise: Normalise) -> bool:
+def _steps_again(loop: Loop, query: Tensor, memory: Memory, score: Score, normalise: Normalise) -> bool:
     """Whether every step of a loop attends to this memory with one query, by a score that an `AttentionLoop` has."""
     keys, values, mask, _ = memory
     if normalise is not softmax or query.dim() != 3 or query.shape[1] != 1 or not keys.shape[1]:
         return False
-    if not all(part is None or id(part) in loop.fixed for part in (keys, values, mask)):
+    if not all(part is None or loop.same_at_every_step(part) for part in (keys, values, mask)):
         return False
     return is_perceptron(score) or is_dot(score)
 
 
-def _in_loop(loop: Collect, query: Tensor, memory: Memory, score: Score) -> Look:
-    from regard.kernels.additive import AttentionLoop
+def _in_loop(loop: Loop, query: Tensor, memory: Memory, score: Score) -> Look:
+    from regard.kernels.additive_attention import AttentionLoop
 
     keys, values, mask, _ = memory
     v = score.v.weight[0] if isinstance(score, Perceptron) else None
-    steps = loop.keep((id(keys), id(values), id(mask)), lambda: AttentionLoop(keys, v, values, mask))
+    steps = loop.once((id(keys), id(values), id(mask)), lambda: AttentionLoop(keys, v, values, mask))
     projected = score.project_query(query) if isinstance(score, Perceptron) else query
-    context, weights = steps(loop.low(projected.squeeze(1), steps.dtype))  # selecting would fill and copy, backward
+    context, weights = steps(loop.cast(projected.squeeze(1), steps.dtype))  # selecting would fill and copy, backward
     return Look(context[:, None], weights[:, None], None)
 
 
@@ -224,16 +215,16 @@ def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Nor
     if query.is_cpu:
         scores = cpu.additive_scores(projected, keys, v)  # [B, ..., T, S]
     elif normalise is softmax and query.shape[1:-1] == (1,) and not (watched or torch.is_grad_enabled()):
-        from regard.kernels.additive import AttentionLoop
+        from regard.kernels.additive_attention import AttentionLoop
 
         context, weights = AttentionLoop(keys, v, values, mask)(projected.squeeze(1))  # [B, Dv], [B, S]
         return Look(context[:, None], weights[:, None], None)
     else:
-        from regard.kernels.additive import additive_scores
+        from regard.kernels.additive_attention import additive_scores
 
         scores = additive_scores(projected.flatten(0, -3), keys.flatten(0, -3), v).unflatten(0, query.shape[:-2])
     weights = normalise(scores, mask)  # [B, ..., T, S]
-    return Look(weights.to(values.dtype) @ values, weights, scores)
+    return Look(matmul(weights.to(values.dtype), values), weights, scores)
 
 
 # --- cells -----------------------------------------------------------------------------------------------------------
@@ -247,31 +238,26 @@ def cell_path(device: str, dtype: torch.dtype = torch.float32) -> Choice:
     return Choice("plain", why) if why else Choice("Triton")
 
 
-def _by_triton(state: Tensor) -> bool:
-    with aside():
-        return cell_path(state.device.type, state.dtype).name == "Triton"
-
-
-def gru(input_gates: Tensor, state: Tensor, U_gates: Linear, U: Linear, blend: Blend) -> Tensor:
+def gru(input_gates: Tensor, state: Tensor, U_gates: LinearMap, U: LinearMap, blend: Blend) -> Tensor:
     """`regard.core.cells.gru`."""
-    if blend not in KEEPS or not _by_triton(state):
+    if blend not in KEEPS or no_triton(state.device.type, state.dtype):
         return cells.gru(input_gates, state, U_gates, U, blend)
     from regard.kernels.cells import gru as by_triton
 
-    return _remember(*by_triton(input_gates, state, U_gates, U, KEEPS[blend]))
+    return _known_in_low_precision(*by_triton(input_gates, state, U_gates, U, KEEPS[blend]))
 
 
-def _remember(x: Tensor, low: Tensor | None) -> Tensor:
-    """x, which a loop that multiplies it later finds in the dtype of products."""
-    loop = current_loop()
-    if loop is not None and low is not None:
-        loop.low(x, low.dtype, low)
+def _known_in_low_precision(x: Tensor, cast: Tensor | None) -> Tensor:
+    """x; a loop that multiplies it later uses `cast`, the same numbers in the dtype of products."""
+    loop: Loop | None = current_recurrence()
+    if loop is not None and cast is not None:
+        loop.cast(x, cast.dtype, cast)
     return x
 
 
 def gru_reset_after(input_gates: Tensor, hidden_gates: Tensor, state: Tensor, blend: Blend) -> Tensor:
     """`regard.core.cells.gru_reset_after`."""
-    if blend not in KEEPS or not _by_triton(state):
+    if blend not in KEEPS or no_triton(state.device.type, state.dtype):
         return cells.gru_reset_after(input_gates, hidden_gates, state, blend)
     from regard.kernels.cells import gru_cell
 
@@ -280,12 +266,12 @@ def gru_reset_after(input_gates: Tensor, hidden_gates: Tensor, state: Tensor, bl
 
 def lstm(input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """`regard.core.cells.lstm`."""
-    if not _by_triton(cell):
+    if no_triton(cell.device.type, cell.dtype):
         return cells.lstm(input_gates, hidden_gates, cell)
     from regard.kernels.cells import lstm_cell
 
     hidden, cell, low = lstm_cell(input_gates, hidden_gates, cell)
-    return _remember(hidden, low), cell
+    return _known_in_low_precision(hidden, low), cell
 
 
 # --- recurrences, the loss, captured steps ---------------------------------------------------------------------------
@@ -351,7 +337,7 @@ def search_path(device: str) -> Choice:
 # --- products, dropout, padding --------------------------------------------------------------------------------------
 
 
-def linear_over_steps(linear: Linear, x: Tensor) -> Tensor:
+def linear_over_steps(linear: LinearMap, x: Tensor) -> Tensor:
     """linear(x) of x [B, T, n]; where one vector serves all steps (a stride of zero), it is multiplied once."""
     return linear(x) if x.stride(1) else linear(x[:, :1]).expand(-1, x.shape[1], -1)
 

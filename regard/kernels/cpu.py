@@ -1,14 +1,12 @@
-"""Additive scores, dropout and the linear layers of a search for a CPU: the plain numbers with fewer passes."""
+"""Additive scores and dropout for a CPU: the numbers of the plain form with fewer passes over memory."""
 
 import platform
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from regard.kernels.recur import Function, aside, once_differentiable
+from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 ARM = platform.machine() in ("aarch64", "arm64")
 
@@ -27,13 +25,12 @@ def additive_scores(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
     return _Additive.apply(query, keys, v)
 
 
-class _Additive(Function):
+class _Additive(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
-        with aside():  # a loop around it (`recur`) has nothing to collect here
-            hidden = tanh_(query.unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, D]
-            ctx.save_for_backward(hidden, v)
-            return hidden @ v
+        hidden = tanh_(query.unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, D]
+        ctx.save_for_backward(hidden, v)
+        return hidden @ v
 
     @staticmethod
     @once_differentiable
@@ -60,26 +57,3 @@ def dropout(x: Tensor, p: float) -> Tensor:
     noise = draws.view(torch.int16)[: x.numel()].view(x.shape)  # uniform in [-2^15, 2^15)
     kept = noise >= dropped - DROPOUT_STEPS // 2
     return x * (kept * x.new_tensor(DROPOUT_STEPS / (DROPOUT_STEPS - dropped)))
-
-
-class StepLinear(nn.Module):
-    """nn.Linear for the steps of one search: several rows are multiplied fastest by a transposed copy of the weights.
-
-    The copy is made when it is first needed and lives as long as this object, so it cannot be out of date.
-    """
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.weight, self.bias = linear.weight, linear.bias
-        self.transposed: Tensor | None = None  # [m, n]
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.numel() == x.shape[-1]:
-            return F.linear(x, self.weight, self.bias)
-        if self.transposed is None:
-            self.transposed = self.weight.detach().t().contiguous()
-        if self.bias is None:
-            return torch.matmul(x, self.transposed)
-        rows = torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.transposed)
-        return rows.view(*x.shape[:-1], -1)

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from regard.core.products import padded, product_dtype, weight_gradient
 from regard.kernels.choose import or_triton
-from regard.kernels.products import low, padded, product_dtype, weight_gradient
 
 CHUNK = {"cpu": 2**23, "cuda": 2**28}  # logits at a time: 32 MiB in float32, 512 MiB in bfloat16
 # logits [n, V], gold [n], losses [2, n], smoothing, padding, grad -> d_logits [n, V]; the losses are written
@@ -85,9 +85,9 @@ class _LinearLoss(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         dtype, D = product_dtype(hidden), hidden.shape[-1]
         exact = torch.promote_types(dtype, torch.float32)
-        rows, W = padded(hidden.to(dtype)), padded(low(weight, dtype))  # [N, D], [V, D]
+        rows, W = padded(hidden.to(dtype)), padded(weight.detach().to(dtype))  # [N, D], [V, D]
         N, V = len(rows), len(W)
-        b = None if bias is None else low(bias, dtype)  # [V]
+        b = None if bias is None else bias.detach().to(dtype)  # [V]
         losses = torch.zeros(2, N, dtype=exact, device=hidden.device)  # with smoothing, and without
         needs = [grad and needed for needed in ctx.needs_input_grad[:3]]
         d_hidden = torch.empty_like(rows) if needs[0] else None  # [N, D]

@@ -8,8 +8,7 @@ import triton.language as tl
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from regard.kernels.columns import column_sums
-from regard.kernels.products import low, product_dtype, weight_gradient
+from regard.core.products import product_dtype, weight_gradient
 
 EACH = 128  # rows of a program of the backward pass: it adds them up for the bias
 
@@ -25,8 +24,8 @@ class LinearReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         dtype = product_dtype(x)
-        rows, W = x.to(dtype).flatten(0, -2), low(weight, dtype)  # [N, n], [m, n]
-        y = torch._addmm_activation(low(bias, dtype), rows, W.T)  # [N, m]
+        rows, W = x.to(dtype).flatten(0, -2), weight.to(dtype)  # [N, n], [m, n]
+        y = torch._addmm_activation(bias.to(dtype), rows, W.T)  # [N, m]
         ctx.save_for_backward(rows, W, y)
         ctx.dtypes = x.dtype, weight.dtype
         return y.unflatten(0, x.shape[:-1])
@@ -40,7 +39,7 @@ class LinearReLU(torch.autograd.Function):
         columns = min(256, max(16, triton.next_power_of_2(m)))
         _relu_back[triton.cdiv(m, columns), len(partial)](grad, y, d, partial, N, m, EACH, 8, columns, num_warps=4)
         d_x = (d @ W).unflatten(0, grad.shape[:-1]).to(ctx.dtypes[0])
-        return d_x, weight_gradient(d, rows, ctx.dtypes[1]), column_sums(partial).to(ctx.dtypes[1])
+        return d_x, weight_gradient(d, rows, ctx.dtypes[1]), partial.sum(0).to(ctx.dtypes[1])
 
 
 @triton.jit(do_not_specialize=["N"])

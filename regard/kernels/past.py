@@ -75,14 +75,14 @@ class FixedPast(NamedTuple):
         return self.filled[:1, None] - slots  # [1, room]
 
 
-@or_triton("append")
+@or_triton("past_slots")
 def write_slot(keys_to: Tensor, values_to: Tensor, keys: Tensor, values: Tensor, slot: Tensor) -> None:
     """Write keys, values [B, H, 1, D] into slot [1] of buffers [B, H, room, D]."""
     for buffer, step in ((keys_to, keys), (values_to, values)):
         buffer.index_copy_(2, slot, step.to(buffer.dtype))
 
 
-@or_triton("append")
+@or_triton("past_slots")
 def move_slots(keys: Tensor, values: Tensor, rows: Tensor, filled: Tensor, beams: int) -> None:
     """Buffers [B, H, room, D] with row rows[i] of each in row i; only the first filled [1] slots count."""
     for buffer in (keys, values):

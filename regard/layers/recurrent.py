@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.cells import SHUT, Blend, keep
+from regard.core.products import Linear, matmul
 from regard.kernels.choose import gru, gru_reset_after, lstm, or_library
 from regard.kernels.recur import recur
 from regard.layers.dropout import Dropout
@@ -26,7 +27,7 @@ class GateInputs(nn.Module):
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__()
-        self.W = nn.Linear(input_width, 3 * width, bias=False)
+        self.W = Linear(input_width, 3 * width, bias=False)
         self.b = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,7 +36,7 @@ class GateInputs(nn.Module):
 
     def as_linear(self) -> nn.Linear:
         """The same map with one bias for all gates, zero where they have none."""
-        linear = nn.Linear(self.W.in_features, self.W.out_features, device="meta")
+        linear = Linear(self.W.in_features, self.W.out_features, device="meta")
         linear.weight, linear.bias = self.W.weight, nn.Parameter(F.pad(self.b.detach(), (2 * len(self.b), 0)))
         return linear
 
@@ -48,11 +49,11 @@ class Matrices(nn.Module):
         self.weight = nn.Parameter(torch.empty(directions, m, n))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight.mT
+        return matmul(x, self.weight.mT)
 
 
 Matrix = Callable[[int, int], nn.Module]  # (n, m) -> a linear map without bias
-one_matrix = partial(nn.Linear, bias=False)
+one_matrix = partial(Linear, bias=False)
 
 
 class ResetBeforeGRU(nn.Module):
@@ -131,7 +132,7 @@ class GRULayer(nn.Module):
     def __init__(self, input_width: int, width: int, dropout: float) -> None:
         super().__init__()
         self.width, self.dropout = width, Dropout(dropout)
-        self.W = nn.Linear(input_width, 3 * width)
+        self.W = Linear(input_width, 3 * width)
         self.cell = ResetBeforeGRU(width, keep)
 
     def start(self, rows: int) -> Tensor:
@@ -200,8 +201,8 @@ class StackedLSTM(nn.Module):
         super().__init__()
         self.width, self.dropout = width, Dropout(dropout)
         widths = [input_width, *[width] * (layers - 1)]
-        self.W = nn.ModuleList(nn.Linear(wide, 4 * width, bias) for wide in widths)
-        self.U = nn.ModuleList(nn.Linear(width, 4 * width, bias=False) for _ in widths)
+        self.W = nn.ModuleList(Linear(wide, 4 * width, bias) for wide in widths)
+        self.U = nn.ModuleList(Linear(width, 4 * width, bias=False) for _ in widths)
 
     def start(self, rows: int) -> LSTMState:
         """Zero states."""

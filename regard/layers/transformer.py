@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory
 from regard.core.blocks import Blocks
+from regard.core.products import Linear
 from regard.errors import ConfigError
 from regard.kernels.choose import dropout, or_triton
 from regard.layers.attention import Attention
@@ -163,7 +164,7 @@ class MultiHead(nn.Module):
         if key_heads and heads % key_heads:
             raise ConfigError(f"model.heads must be a multiple of model.key_heads; got {heads} and {key_heads}.")
         self.heads, self.key_heads = heads, key_heads or heads
-        self.output = xavier(nn.Linear(width, width, bias), gain)
+        self.output = xavier(Linear(width, width, bias), gain)
         self.attention = attention
 
     def attend(
@@ -188,7 +189,7 @@ class SelfAttention(MultiHead):
     def __init__(self, sizes: Heads, attention: Attention) -> None:
         super().__init__(sizes, attention)
         width, few = sizes.width, sizes.width // sizes.heads * self.key_heads
-        project = nn.Linear(width, width + 2 * few, sizes.bias)
+        project = Linear(width, width + 2 * few, sizes.bias)
         self.project = xavier(project, 1.0, 1.0, sizes.gain, rows=(width, few, few))
 
     def forward(
@@ -219,8 +220,8 @@ class CrossAttention(MultiHead):
     def __init__(self, sizes: Heads, attention: Attention) -> None:
         super().__init__(sizes, attention)
         width, few = sizes.width, sizes.width // sizes.heads * self.key_heads
-        self.query = xavier(nn.Linear(width, width, sizes.bias), 1.0)
-        self.project = xavier(nn.Linear(width, 2 * few, sizes.bias), 1.0, sizes.gain)
+        self.query = xavier(Linear(width, width, sizes.bias), 1.0)
+        self.project = xavier(Linear(width, 2 * few, sizes.bias), 1.0, sizes.gain)
 
     def remember(self, states: Tensor, mask: Tensor | None = None) -> Memory:
         """Keys and values of `states` [B, S, D], [B, key_heads, S, D/H]; mask [B, 1, 1, S]."""
@@ -242,7 +243,7 @@ class FeedForward(nn.Sequential):
     def __init__(
         self, width: int, inner: int, gain: float = 1.0, activation: Callable[[], nn.Module] = nn.ReLU
     ) -> None:
-        super().__init__(xavier(nn.Linear(width, inner), gain), activation(), xavier(nn.Linear(inner, width), gain))
+        super().__init__(xavier(Linear(width, inner), gain), activation(), xavier(Linear(inner, width), gain))
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
@@ -253,13 +254,13 @@ class FeedForward(nn.Sequential):
 # --- details: some of these have a faster form, see `kernels.choose`
 
 
-@or_triton("short")
+@or_triton("short_attention")
 def split_heads(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
     """x [B, T, parts * D] -> a [B, H, T, D/H] for each part."""
     return x.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4).unbind()
 
 
-@or_triton("norm")
+@or_triton("add_norm")
 def add_norm(x: Tensor, added: Tensor | None, gamma: Tensor, beta: Tensor, eps: float, p: float) -> Tensor:
     """LN(x + dropout(added)) over the last dimension, or LN(x) if nothing is added; x and added [..., D]."""
     if added is not None:

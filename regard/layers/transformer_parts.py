@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory, Score
 from regard.core.positions import LearnedPositions, rotate_by, sinusoid
+from regard.core.products import Linear
 from regard.core.scores import COMPARISONS, Relative, alibi, clip_distances
 from regard.errors import ConfigError
 from regard.layers.attention import Attention
@@ -113,8 +114,8 @@ class SSRU(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.forget = xavier(nn.Linear(width, width), 1.0)
-        self.project = xavier(nn.Linear(width, width, bias=False), 1.0)
+        self.forget = xavier(Linear(width, width), 1.0)
+        self.project = xavier(Linear(width, width, bias=False), 1.0)
 
     def forward(
         self, x: Tensor, past: Carry, mask: Tensor | None = None, places: Places = NO_PLACES
@@ -140,8 +141,8 @@ class SwiGLU(nn.Module):
 
     def __init__(self, width: int, inner: int, gain: float = 1.0) -> None:
         super().__init__()
-        self.project = xavier(nn.Linear(width, 2 * inner, bias=False), gain, gain)  # W and V
-        self.output = xavier(nn.Linear(inner, width, bias=False), gain)  # W_2
+        self.project = xavier(Linear(width, 2 * inner, bias=False), gain, gain)  # W and V
+        self.output = xavier(Linear(inner, width, bias=False), gain)  # W_2
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""

@@ -75,20 +75,23 @@ class Silence(Change):
 class Mask(Change):
     """A source position that is masked; the normaliser gives its weight to the rest.
 
-    `word` is the text there, for the caption of a picture, which names a word of several pieces once.
+    In `Translator.look`, `position` may be a word of the source: every piece of every occurrence is masked. `word` is
+    the text there, for the caption of a picture, which names a word of several pieces once.
 
     >>> from regard.look import Mask
     >>> translator = regard.load("en-fr/bahdanau")
-    >>> trace = translator.look("Where is the station?", "Où est la gare ?", changes=[Mask(2, word="the")])
+    >>> trace = translator.look("Where is the station?", "Où est la gare ?", changes=[Mask("the")])
     >>> trace.changes[0]["text"], trace.attention["decoder.attention"].weights[0, :, 2].any().item()
     ("'the' masked", False)
     """
 
-    position: int
+    position: int | str
     name: str | None = None
     word: str = ""
 
     def score(self, scores: Tensor) -> Tensor:
+        if isinstance(self.position, str):
+            raise ConfigError(f"Only translator.look knows words; pass a position in place of {self.position!r}.")
         _check_slot(self.position, scores.shape[-1])
         hidden = torch.arange(scores.shape[-1], device=scores.device) == self.position  # [S]
         return scores.masked_fill(hidden, float("-inf"))
@@ -312,8 +315,8 @@ def find(model: nn.Module, where: str | None) -> list[str]:
     """The attention modules that `where` selects: a name, a prefix of names, or None for those over the source."""
     names = list(attentions(model))
     if where is None:
-        looking = getattr(model, "looking", None)
-        found = [name for name in names if looking is None or name in looking.cross]
+        layout = getattr(model, "attention_layout", None)
+        found = [name for name in names if layout is None or name in layout.cross]
     else:
         found = [name for name in names if name == where or name.startswith(where + ".")]
     if not found:

@@ -20,12 +20,13 @@ from torch import Tensor, nn
 from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.normalise import NORMALISERS
+from regard.core.products import Linear
 from regard.core.scores import SCORES, project_keys
 from regard.errors import ConfigError
 from regard.layers.attention import Attention
 from regard.layers.past import Past
 from regard.layers.recurrent import LSTMState, StackedLSTM
-from regard.models.contract import Looking, TextModel, check_bound
+from regard.models.contract import AttentionLayout, TextModel, check_bound
 from regard.models.lstm_lm import RECIPES as RECIPES  # the baseline and this model are trained alike
 
 SPLITS = {"none": 1, "key-value": 2, "key-value-predict": 3}  # parts of a state
@@ -56,7 +57,7 @@ class AttentiveState(NamedTuple):
 class AttentiveLanguageModel(TextModel):
     """An LSTM language model that attends to its own past states."""
 
-    looking = Looking(query="current")
+    attention_layout = AttentionLayout(query="current")
 
     def __init__(self, config: AttentiveConfig) -> None:
         super().__init__()
@@ -69,8 +70,8 @@ class AttentiveLanguageModel(TextModel):
         self.lstm = StackedLSTM(config.embedding, config.width, config.layers, config.dropout, bias=True)
         score = SCORES[config.score](self.part, self.part, self.part)
         self.attention = Attention(score, NORMALISERS[config.normaliser])
-        self.W_c = nn.Linear(2 * self.part, config.width)
-        self.output = nn.Linear(config.width, config.vocabulary)  # W_o
+        self.W_c = Linear(2 * self.part, config.width)
+        self.output = Linear(config.width, config.vocabulary)  # W_o
         self.dropout = nn.Dropout(config.dropout)
         for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
             nn.init.uniform_(weights, -config.spread, config.spread)

@@ -32,12 +32,13 @@ from regard.core.attend import Memory
 from regard.core.cells import keep, write
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS
+from regard.core.products import Linear
 from regard.core.scores import SCORES, make_score
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GRU_CELLS, GateInputs, GRUEncoder, ResetAfterGRU
-from regard.models.contract import EncoderDecoder, Looking, State, check_batch
+from regard.models.contract import AttentionLayout, EncoderDecoder, State, check_batch
 from regard.symbols import START
 
 
@@ -103,9 +104,9 @@ class Bahdanau(EncoderDecoder):
         self.embed = nn.Embedding(config.source_vocabulary, config.embedding)
         self.encoder = GRUEncoder(config.cell, config.embedding, config.width, directions, blend=write)
         self.decoder = decoder or DECODERS[config.timing](config, memory_width=2 * config.width)
-        self.output = nn.Linear(config.output_rank or config.readout, config.target_vocabulary)  # W_o
+        self.output = Linear(config.output_rank or config.readout, config.target_vocabulary)  # W_o
         self.dropout = Dropout(config.dropout)
-        self.looking = Looking(self.decoder.query, cross=("decoder.attention",))
+        self.attention_layout = AttentionLayout(self.decoder.query, cross=("decoder.attention",))
         initialise(self, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
@@ -141,9 +142,9 @@ class Decoder(nn.Module):
         self.attention = attention or Attention(
             make_score(config.score, n, memory_width, config.attention), NORMALISERS[config.normaliser]
         )
-        self.initial = nn.Linear(n, n)  # W_s
+        self.initial = Linear(n, n)  # W_s
         self.W = GateInputs(m, n)  # [W_r; W_z; W]
-        self.C = nn.Linear(memory_width, 3 * n, bias=False)  # [C_r; C_z; C]
+        self.C = Linear(memory_width, 3 * n, bias=False)  # [C_r; C_z; C]
         # U_r, U_z, U, see core.cells.gru. `write` also with torch's cell: the same functions, the update gate negated.
         self.gru = GRU_CELLS[config.cell](n, write)
         self.readout = Readout(config, memory_width, maxout)
@@ -214,7 +215,7 @@ class ConditionalDecoder(Decoder):
         super().__init__(config, memory_width)
         n = config.width
         # In place of the main text's modules, which are made first: a seed keeps its initial weights.
-        self.initial = nn.Linear(memory_width, n)  # W_s
+        self.initial = Linear(memory_width, n)  # W_s
         self.gru, self.gru_2 = ResetAfterGRU(n, keep), ResetAfterGRU(n, keep)
         self.C = GateInputs(memory_width, n)  # type: ignore[assignment] # with a bias: GRU_2 reads no word
         self.readout = Readout(config, memory_width, torch.tanh)
@@ -247,11 +248,11 @@ class Readout(nn.Module):
         super().__init__()
         units = 2 * config.readout if squash is maxout else config.readout
         self.squash = squash
-        self.U_o = nn.Linear(config.width, units)
-        self.V_o = nn.Linear(config.embedding, units, bias=False)
-        self.C_o = nn.Linear(memory_width, units, bias=False)
+        self.U_o = Linear(config.width, units)
+        self.V_o = Linear(config.embedding, units, bias=False)
+        self.C_o = Linear(memory_width, units, bias=False)
         self.dropout = Dropout(config.dropout)
-        self.narrow = nn.Linear(config.readout, config.output_rank, bias=False) if config.output_rank else nn.Identity()
+        self.narrow = Linear(config.readout, config.output_rank, bias=False) if config.output_rank else nn.Identity()
 
     def forward(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
         """[B, T, n], [B, T, m], [B, T, Dv] -> what the softmax layer reads: [B, T, l], or [B, T, output_rank]."""

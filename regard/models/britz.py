@@ -29,12 +29,13 @@ from torch import Tensor, nn
 from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
+from regard.core.products import Linear
 from regard.core.scores import COMPARISONS
 from regard.errors import ConfigError
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.recurrent import GRULayer, StackedLSTM, reverse_words
-from regard.models.contract import EncoderDecoder, Looking, check_batch
+from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 
 BRITZ_SCORES = ChainMap[str, Any]({"multiplicative": COMPARISONS["dot"]}, COMPARISONS)  # the paper's name of dot
 
@@ -68,7 +69,7 @@ class BritzState(NamedTuple):
 class Britz(EncoderDecoder):
     """Recurrent stacks with attention; the query is the state after the step."""
 
-    looking = Looking(query="current", cross=("attention",))
+    attention_layout = AttentionLayout(query="current", cross=("attention",))
 
     def __init__(self, config: BritzConfig) -> None:
         super().__init__()
@@ -87,11 +88,11 @@ class Britz(EncoderDecoder):
         self.decoder = Stack(config, m + ways * n, config.decoder_layers, config.decoder_residual)
         for layer in self.decoder.layers:
             layer.recurrence = "fed"  # type: ignore[assignment] # for `regard.explain`
-        self.W_1 = nn.Linear(ways * n, config.attention)
-        self.W_2 = nn.Linear(n, config.attention)
+        self.W_1 = Linear(ways * n, config.attention)
+        self.W_2 = Linear(n, config.attention)
         self.attention = Attention(BRITZ_SCORES[config.score](config.attention))
-        self.W = nn.Linear(n + ways * n, n)
-        self.output = nn.Linear(n, config.target_vocabulary)  # W_o
+        self.W = Linear(n + ways * n, n)
+        self.output = Linear(n, config.target_vocabulary)  # W_o
         self.initialise(config.spread)
 
     @torch.no_grad()
@@ -155,7 +156,7 @@ class Stack(nn.Module):
         super().__init__()
         n, plain = config.width, residual == "none"
         self.join = RESIDUALS[residual]
-        self.enter = nn.Identity() if plain or input_width == n else nn.Linear(input_width, n)
+        self.enter = nn.Identity() if plain or input_width == n else Linear(input_width, n)
         widths = [input_width if plain else n, *[n] * (layers - 1)]
         self.layers = nn.ModuleList(CELLS[config.cell](wide, n, config.dropout) for wide in widths)
 

@@ -27,6 +27,7 @@ from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS, hard_argmax
+from regard.core.products import Linear
 from regard.core.scores import SCORES, Additive, make_score
 from regard.errors import ConfigError, ShapeError
 from regard.kernels.recur import recur
@@ -34,7 +35,7 @@ from regard.layers.attention import Attention
 from regard.layers.image import check_pictures, image_encoder
 from regard.layers.recurrent import LSTMState, StackedLSTM
 from regard.models.bahdanau import initialise
-from regard.models.contract import EncoderDecoder, Looking
+from regard.models.contract import AttentionLayout, EncoderDecoder
 from regard.symbols import START
 
 
@@ -87,7 +88,7 @@ class CaptionerState(NamedTuple):
 class Captioner(EncoderDecoder):
     """An LSTM that attends to the cells of a picture before each word."""
 
-    looking = Looking(query="previous", cross=("attention",))
+    attention_layout = AttentionLayout(query="previous", cross=("attention",))
 
     def __init__(self, config: CaptionerConfig) -> None:
         super().__init__()
@@ -108,13 +109,13 @@ class Captioner(EncoderDecoder):
         self.attention = Attention(score, hard_argmax if config.look == "hard" else NORMALISERS[config.normaliser])
         # beta_t = sigmoid(w . h_{t-1} + b): how much the picture matters for the next word
         soft = config.look == "soft"
-        self.gate = nn.Sequential(OrderedDict(w=nn.Linear(n, 1), sigmoid=nn.Sigmoid())) if soft else None
+        self.gate = nn.Sequential(OrderedDict(w=Linear(n, 1), sigmoid=nn.Sigmoid())) if soft else None
         self.initial = Initial(D, n, config.initial_layers, config.dropout)
         self.lstm = StackedLSTM(m, n, layers=1, dropout=0.0, bias=True)
         self.lstm.recurrence = "fed"  # for `regard.explain`
-        self.Z = nn.Linear(D, 4 * n, bias=False)  # columns of the LSTM's matrix that read z_t
+        self.Z = Linear(D, 4 * n, bias=False)  # columns of the LSTM's matrix that read z_t
         self.readout = Readout(config)
-        self.output = nn.Linear(m, config.target_vocabulary)  # L_o
+        self.output = Linear(m, config.target_vocabulary)  # L_o
         # Orthogonal are the recurrent matrices and the score's U. In the released code U is not, and other square
         # matrices are.
         initialise(self, config.spread, scores=False)
@@ -178,7 +179,7 @@ class CellScore(Additive):
     def __init__(self, query_width: int, key_width: int, width: int, layers: int) -> None:
         super().__init__(query_width, key_width, width)
         self.b = nn.Parameter(torch.zeros(width))
-        self.above = nn.ModuleList(nn.Linear(width, width) for _ in range(layers - 1))
+        self.above = nn.ModuleList(Linear(width, width) for _ in range(layers - 1))
 
     def project(self, states: Tensor) -> Tensor:
         """P(a) for cells [B, S, D]: [B, S, width]."""
@@ -193,9 +194,9 @@ class Initial(nn.Module):
 
     def __init__(self, features: int, width: int, layers: int, dropout: float) -> None:
         super().__init__()
-        self.below = nn.ModuleList(nn.Linear(features, features) for _ in range(layers - 1))
-        self.hidden = nn.Linear(features, width)
-        self.cell = nn.Linear(features, width)
+        self.below = nn.ModuleList(Linear(features, features) for _ in range(layers - 1))
+        self.hidden = Linear(features, width)
+        self.cell = Linear(features, width)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, mean: Tensor) -> LSTMState:
@@ -213,8 +214,8 @@ class Readout(nn.Module):
         super().__init__()
         m = config.embedding
         self.squash: nn.Module = nn.Tanh() if config.readout == "released" else nn.Identity()
-        self.L_h = nn.Linear(config.width, m)
-        self.L_z = nn.Linear(config.features, m)
+        self.L_h = Linear(config.width, m)
+        self.L_z = Linear(config.features, m)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from regard.config import setting
 from regard.core.attend import Memory
 from regard.core.cells import write
+from regard.core.products import Linear
 from regard.core.scores import Covered
 from regard.layers.attention import Attention
 from regard.layers.recurrent import ResetBeforeGRU
@@ -88,7 +89,7 @@ class Linguistic(nn.Module):
     def __init__(self, config: CoverageConfig) -> None:
         super().__init__()
         self.fertility = config.fertility  # N
-        self.U_f = nn.Linear(2 * config.width, 1, bias=False) if config.fertility else None
+        self.U_f = Linear(2 * config.width, 1, bias=False) if config.fertility else None
 
     def precompute(self, states: Tensor) -> Tensor:
         """1 / Phi_j of states [B, S, 2n]: [B, S, 1]."""
@@ -108,9 +109,9 @@ class Neural(nn.Module):
         super().__init__()
         n, d = config.width, config.coverage_width
         self.width = d
-        self.W_h = nn.Linear(2 * n, 3 * d)
-        self.W_alpha = nn.Linear(1, 3 * d, bias=False)
-        self.W_s = nn.Linear(n, 3 * d, bias=False)
+        self.W_h = Linear(2 * n, 3 * d)
+        self.W_alpha = Linear(1, 3 * d, bias=False)
+        self.W_s = Linear(n, 3 * d, bias=False)
         self.gru = ResetBeforeGRU(d, write)
 
     def precompute(self, states: Tensor) -> Tensor:

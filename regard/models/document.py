@@ -26,9 +26,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 from regard.config import Settings, setting
 from regard.core.normalise import NORMALISERS
+from regard.core.products import Linear
 from regard.core.scores import SCORES, dot, make_score, uniform
 from regard.errors import ConfigError, ShapeError
-from regard.kernels.library import by_library
+from regard.kernels.torch_lstm import by_library
 from regard.layers.attention import Attention
 
 ROOM = 1 << 18  # most states, padding counted, that one attention call takes; a larger document takes several
@@ -71,7 +72,7 @@ class DocumentClassifier(nn.Module):
         self.embed = nn.Embedding(config.vocabulary, config.embedding)
         self.words = Level(config, config.embedding)
         self.sentences = Level(config, 2 * config.width)
-        self.W_c = nn.Linear(2 * config.width, config.classes)
+        self.W_c = Linear(2 * config.width, config.classes)
         self.dropout = nn.Dropout(config.dropout)
         nn.init.normal_(self.embed.weight, std=config.spread)
 
@@ -136,7 +137,7 @@ class TanhDot(nn.Module):
 
     def __init__(self, key_width: int, width: int) -> None:
         super().__init__()
-        self.W = nn.Linear(key_width, width)
+        self.W = Linear(key_width, width)
 
     def project(self, states: Tensor) -> Tensor:
         return torch.tanh(self.W(states))  # [..., S, D]

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.cells import keep
+from regard.core.products import Linear
 from regard.core.scores import uniform
 from regard.kernels.choose import gru_reset_after, linear_over_steps
 from regard.kernels.recur import recur
@@ -35,7 +36,7 @@ from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GateInputs, GRUEncoder, LSTMState, StackedLSTM, reverse_words
 from regard.models.bahdanau import RECIPES, Bahdanau, Decoder, Sizes, initialise, maxout, rnnsearch_config
-from regard.models.contract import EncoderDecoder, Looking, check_batch
+from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 from regard.symbols import START
 
 
@@ -61,7 +62,7 @@ class Cho(EncoderDecoder):
     """A GRU reads the source, another one writes with the same c at every step."""
 
     recurrence = "gru"  # for `regard.explain`
-    looking = Looking(query="previous", cross=("attention",))
+    attention_layout = AttentionLayout(query="previous", cross=("attention",))
 
     def __init__(self, config: ChoConfig) -> None:
         super().__init__()
@@ -69,18 +70,18 @@ class Cho(EncoderDecoder):
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, m)
         self.encoder = GRUEncoder("paper", m, n, directions=1, blend=keep)
-        self.V = nn.Linear(n, n)  # the summary c = tanh(V h_S)
-        self.initial = nn.Linear(n, n)  # h'_0 = tanh(V' c)
+        self.V = Linear(n, n)  # the summary c = tanh(V h_S)
+        self.initial = Linear(n, n)  # h'_0 = tanh(V' c)
         self.attention = Attention(uniform)  # reads only the shape of its query
         self.embed_target = nn.Embedding(config.target_vocabulary, m, padding_idx=START)  # y_0 is the zero vector
         self.W = GateInputs(m, n)  # W' of the reset gate, the update gate and the candidate
-        self.C = nn.Linear(n, 3 * n, bias=False)  # the same of C
-        self.U = nn.Linear(n, 3 * n, bias=False)  # the same of U'
-        self.O_h = nn.Linear(n, 2 * config.readout)
-        self.O_y = nn.Linear(m, 2 * config.readout, bias=False)
-        self.O_c = nn.Linear(n, 2 * config.readout, bias=False)
-        self.G_r = nn.Linear(config.readout, m, bias=False)  # the output matrix is G_l G_r, of rank m
-        self.output = nn.Linear(m, config.target_vocabulary)  # G_l
+        self.C = Linear(n, 3 * n, bias=False)  # the same of C
+        self.U = Linear(n, 3 * n, bias=False)  # the same of U'
+        self.O_h = Linear(n, 2 * config.readout)
+        self.O_y = Linear(m, 2 * config.readout, bias=False)
+        self.O_c = Linear(n, 2 * config.readout, bias=False)
+        self.G_r = Linear(config.readout, m, bias=False)  # the output matrix is G_l G_r, of rank m
+        self.output = Linear(m, config.target_vocabulary)  # G_l
         self.dropout = Dropout(config.dropout)
         initialise(self, config.spread)
 
@@ -160,7 +161,7 @@ class Sutskever(EncoderDecoder):
     The paper's first decoder input is the END of the source; here START takes its place, with its own vector.
     """
 
-    looking = Looking(query="current", cross=("attention",))
+    attention_layout = AttentionLayout(query="current", cross=("attention",))
 
     def __init__(self, config: SutskeverConfig) -> None:
         super().__init__()
@@ -172,7 +173,7 @@ class Sutskever(EncoderDecoder):
         self.embed_target = nn.Embedding(config.target_vocabulary, n)
         self.decoder = StackedLSTM(n, n, config.layers, config.dropout, bias=config.bias)
         self.dropout = Dropout(config.dropout)
-        self.output = nn.Linear(n, config.target_vocabulary, bias=False)
+        self.output = Linear(n, config.target_vocabulary, bias=False)
         for weights in self.parameters():
             nn.init.uniform_(weights, -config.spread, config.spread)
 
@@ -218,7 +219,6 @@ SUTSKEVER_PRESETS = {
 }
 SUTSKEVER_VARIANTS = {
     "forward": replace(SUTSKEVER_PRESETS["tiny"], reverse=False),
-    "no-bias": replace(SUTSKEVER_PRESETS["tiny"], bias=False),
 }
 
 # Cho: Adadelta, without clipping. RNNencdec: as Bahdanau. Sutskever: SGD from 0.7, halved every half epoch after the

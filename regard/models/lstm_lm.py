@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from regard.config import Settings, setting
+from regard.core.products import Linear
 from regard.layers.recurrent import LSTMState, StackedLSTM
-from regard.models.contract import Looking, TextModel
+from regard.models.contract import AttentionLayout, TextModel
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class LSTMLanguageConfig(Settings):
 class LSTMLanguageModel(TextModel):
     """Stacked LSTMs that write a text word by word."""
 
-    looking = Looking(query="current")
+    attention_layout = AttentionLayout(query="current")
 
     def __init__(self, config: LSTMLanguageConfig) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class LSTMLanguageModel(TextModel):
         self.embed = nn.Embedding(config.vocabulary, config.embedding)
         self.lstm = StackedLSTM(config.embedding, config.width, config.layers, config.dropout, bias=True)
         self.dropout = nn.Dropout(config.dropout)
-        self.output = nn.Linear(config.width, config.vocabulary)
+        self.output = Linear(config.width, config.vocabulary)
         for weights in self.parameters():
             nn.init.uniform_(weights, -config.spread, config.spread)
 

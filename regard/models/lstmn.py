@@ -30,12 +30,13 @@ from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS
+from regard.core.products import Linear
 from regard.core.scores import COMPARISONS, SCORES
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.past import Past
 from regard.models import lstm_lm
-from regard.models.contract import EncoderDecoder, Looking, TextModel, check_batch, check_bound
+from regard.models.contract import AttentionLayout, EncoderDecoder, TextModel, check_batch, check_bound
 
 # --- the layer, section 3.2
 
@@ -57,10 +58,10 @@ class LSTMNLayer(nn.Module):
     def __init__(self, input_width: int, width: int, span: int, recall: bool, attention: Attention) -> None:
         super().__init__()
         self.width, self.span = width, span
-        self.W_x = nn.Linear(input_width, 5 * width)  # for the query, then for the gates i, f, o and the candidate
-        self.W_h = nn.Linear(width, width, bias=False)
-        self.W_s = nn.Linear(width, width, bias=False) if recall else None
-        self.U = nn.Linear(width, 4 * width, bias=False)  # the columns of W that act on h~
+        self.W_x = Linear(input_width, 5 * width)  # for the query, then for the gates i, f, o and the candidate
+        self.W_h = Linear(width, width, bias=False)
+        self.W_s = Linear(width, width, bias=False) if recall else None
+        self.U = Linear(width, 4 * width, bias=False)  # the columns of W that act on h~
         self.attention = attention
 
     def start(self, rows: int) -> LayerState:
@@ -146,7 +147,7 @@ class LSTMNLanguageState(NamedTuple):
 class LSTMNLanguageModel(TextModel):
     """LSTMN layers that write a text word by word."""
 
-    looking = Looking(query="current")
+    attention_layout = AttentionLayout(query="current")
 
     def __init__(self, config: LSTMNLanguageConfig) -> None:
         super().__init__()
@@ -154,7 +155,7 @@ class LSTMNLanguageModel(TextModel):
         self.embed = nn.Embedding(config.vocabulary, config.embedding)
         self.layers = Stack(config, config.span)
         self.dropout = nn.Dropout(config.dropout)
-        self.output = nn.Linear(config.width, config.vocabulary)
+        self.output = Linear(config.width, config.vocabulary)
         for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
             nn.init.uniform_(weights, -config.spread, config.spread)
 
@@ -180,7 +181,7 @@ LANGUAGE_PRESETS = {
     "tiny": LSTMNLanguageConfig(embedding=64, width=96, spread=0.2),
 }
 LANGUAGE_VARIANTS = {
-    "three-layers": replace(LANGUAGE_PRESETS["tiny"], layers=3),
+    "two-layers": replace(LANGUAGE_PRESETS["tiny"], layers=2),
     "span": replace(LANGUAGE_PRESETS["tiny"], span=3),
     "cosine-sparsemax": replace(LANGUAGE_PRESETS["tiny"], score="cosine", normaliser="sparsemax"),
 }
@@ -234,9 +235,9 @@ class LSTMN(EncoderDecoder):
         self.embed_target = nn.Embedding(config.target_vocabulary, m)
         self.decoder = Stack(config)
         self.fusion = FUSIONS[config.fusion](config)
-        self.looking: Looking = self.fusion.looking
+        self.attention_layout: AttentionLayout = self.fusion.attention_layout
         self.dropout = nn.Dropout(config.dropout)
-        self.output = nn.Linear(n, config.target_vocabulary)
+        self.output = Linear(n, config.target_vocabulary)
         for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
             nn.init.uniform_(weights, -config.spread, config.spread)
 
@@ -268,14 +269,14 @@ Fused = tuple[Tensor, LayerState, Tensor]  # [h ; c] of a decoder layer [B, T, 2
 class Shallow(nn.Module):
     """Attention over the top hidden tape of the source with h_{t-1} of the first layer, which reads the context."""
 
-    looking = Looking(query="previous", cross=("fusion.attention",))
+    attention_layout = AttentionLayout(query="previous", cross=("fusion.attention",))
 
     def __init__(self, config: LSTMNConfig) -> None:
         super().__init__()
         self.width = n = config.width
         # `additive` has its own projections: W_a h_{t-1}, U_a h_j.
         self.attention = Attention(SCORES[config.score](n, n, n), NORMALISERS[config.normaliser])
-        self.C = nn.Linear(n, 5 * n, bias=False)  # as a layer's W_x: the query and four gates
+        self.C = Linear(n, 5 * n, bias=False)  # as a layer's W_x: the query and four gates
 
     def remember(self, tapes: list[Tensor], mask: Tensor) -> Memory:
         """Of L times [B, S, 2n], the last one's hidden vectors [B, S, n]."""
@@ -304,7 +305,7 @@ class Deep(nn.Module):
         widths = [config.embedding, *[config.width] * (config.layers - 1)]
         self.layers = nn.ModuleList(SourceTapes(wide, config.width, make_attention(config)) for wide in widths)
         names = tuple(f"fusion.layers.{k}.attention" for k in range(config.layers))
-        self.looking = Looking(query="current", cross=names)
+        self.attention_layout = AttentionLayout(query="current", cross=names)
 
     def remember(self, tapes: list[Tensor], mask: Tensor) -> Memory:
         """L times [B, S, 2n] -> keys [B, L, S, n] and values [B, L, S, 2n]."""
@@ -327,10 +328,10 @@ class SourceTapes(nn.Module):
     def __init__(self, input_width: int, width: int, attention: Attention) -> None:
         super().__init__()
         self.width = width
-        self.W_x = nn.Linear(input_width, 2 * width)  # for the query, then for the gate r
-        self.W_g = nn.Linear(width, width, bias=False)
-        self.W_l = nn.Linear(width, width, bias=False)
-        self.W_r = nn.Linear(width, width, bias=False)  # the columns of W_r that act on g~
+        self.W_x = Linear(input_width, 2 * width)  # for the query, then for the gate r
+        self.W_g = Linear(width, width, bias=False)
+        self.W_l = Linear(width, width, bias=False)
+        self.W_r = Linear(width, width, bias=False)  # the columns of W_r that act on g~
         self.attention = attention
 
     def forward(self, x: Tensor, memory: Memory, glimpse: Tensor) -> tuple[Tensor, Tensor]:

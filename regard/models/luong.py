@@ -29,13 +29,14 @@ from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS, GaussianWindow, Window
+from regard.core.products import Linear, cast
 from regard.core.scores import SCORES, Location
 from regard.errors import ConfigError
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
-from regard.models.contract import EncoderDecoder, Looking, check_batch
+from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Luong(EncoderDecoder):
 
     # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Trained models align either
     # way (docs/results.md has both error rates): a row is shown at the word written; `regard align --choose` measures.
-    looking = Looking(query="current", cross=("attention",))
+    attention_layout = AttentionLayout(query="current", cross=("attention",))
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__()
@@ -84,7 +85,7 @@ class Luong(EncoderDecoder):
         self.encoder = StackedLSTM(n, n, config.layers, config.dropout)  # no biases, as in the released code
         self.embed_target = nn.Embedding(config.target_vocabulary, n)
         self.decoder = StackedLSTM(n, n, config.layers, config.dropout)  # no biases, as in the released code
-        self.feed = nn.Linear(n, 4 * n, bias=False) if config.feed else None  # columns of W that read h~_{t-1}
+        self.feed = Linear(n, 4 * n, bias=False) if config.feed else None  # columns of W that read h~_{t-1}
         self.decoder.recurrence = "fed" if config.feed else "lstm"  # for `regard.explain`
         if config.window != "global" and config.normaliser != "softmax":
             raise ConfigError(
@@ -95,8 +96,8 @@ class Luong(EncoderDecoder):
         score = Location(n, config.longest) if located else SCORES[config.score](n, n, n)
         self.attention = Attention(score, WINDOWS[config.window](config))
         self.centre = CENTRES[config.window](config)
-        self.W_c = nn.Linear(2 * n, n, bias=False)
-        self.output = nn.Linear(n, config.target_vocabulary, bias=False)  # W_s
+        self.W_c = Linear(2 * n, n, bias=False)
+        self.output = Linear(n, config.target_vocabulary, bias=False)  # W_s
         self.dropout = Dropout(config.dropout)
         for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
             nn.init.uniform_(weights, -config.spread, config.spread)
@@ -148,7 +149,7 @@ class Luong(EncoderDecoder):
         """h~ = tanh(W_c [c ; h]) for hidden [B, T, n] at the given steps [B, T]: [B, T, n]."""
         centre = self.centre(hidden, memory, steps) if self.centre else None  # [B, T]
         context = self.attention(hidden, memory, centre).context  # [B, T, n]
-        return torch.tanh(self.W_c(torch.cat([context, hidden.to(context.dtype)], dim=-1)))
+        return torch.tanh(self.W_c(torch.cat([context, cast(hidden, context.dtype)], dim=-1)))
 
 
 def same_step(hidden: Tensor, memory: Memory, steps: Tensor, released: bool) -> Tensor:
@@ -161,8 +162,8 @@ class Predicted(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.W = nn.Linear(width, width, bias=False)  # W_p
-        self.v = nn.Linear(width, 1, bias=False)  # v_p
+        self.W = Linear(width, width, bias=False)  # W_p
+        self.v = Linear(width, 1, bias=False)  # v_p
 
     def forward(self, hidden: Tensor, memory: Memory, steps: Tensor) -> Tensor:
         share = torch.sigmoid(self.v(torch.tanh(self.W(hidden)))).squeeze(-1)  # [B, T]
@@ -196,8 +197,12 @@ PRESETS = {
 }
 VARIANTS = {
     f"{window}-{score}": replace(PRESETS["tiny"], window=window, score=score, half_width=2, longest=8)
-    for window in WINDOWS
-    for score in ("dot", "general", "concat", "concat-released", "location")
+    for window, scores in {
+        "global": ("dot", "general", "concat", "concat-released", "location"),
+        "local-m": ("general", "location"),
+        "local-p": ("dot", "general", "location"),
+    }.items()
+    for score in scores
 } | {
     "no-feed": replace(PRESETS["tiny"], feed=False),
     "local-p-no-feed": replace(PRESETS["tiny"], feed=False, window="local-p", half_width=2),

@@ -39,13 +39,14 @@ from torch import Tensor, nn
 from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
+from regard.core.products import Linear
 from regard.core.scores import Covered
 from regard.errors import ConfigError
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
-from regard.models.contract import EncoderDecoder, Looking, check_batch
+from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 from regard.symbols import UNKNOWN
 
 LEAST = 1e-30  # added to a probability before its logarithm: most words cannot be copied from a source
@@ -88,7 +89,7 @@ class PointerState(NamedTuple):
 class Pointer(EncoderDecoder):
     """An LSTM encoder-decoder that writes words or copies them."""
 
-    looking = Looking(query="current", cross=("attention",))
+    attention_layout = AttentionLayout(query="current", cross=("attention",))
 
     def __init__(self, config: PointerConfig) -> None:
         super().__init__()
@@ -101,9 +102,9 @@ class Pointer(EncoderDecoder):
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, m)
         self.forwards, self.backwards = (StackedLSTM(m, n, 1, 0.0, bias=True) for _ in range(2))
-        self.reduce = nn.ModuleList(nn.Linear(2 * n, n) for _ in range(2))  # hidden and cell
-        self.W_x = nn.Linear(m, m)
-        self.W_context = nn.Linear(2 * n, m, bias=False)  # the columns of W_x that read h*_{t-1}
+        self.reduce = nn.ModuleList(Linear(2 * n, n) for _ in range(2))  # hidden and cell
+        self.W_x = Linear(m, m)
+        self.W_context = Linear(2 * n, m, bias=False)  # the columns of W_x that read h*_{t-1}
         self.lstm = StackedLSTM(m, n, 1, 0.0, bias=True)
         self.lstm.recurrence = "fed"  # for `regard.explain`
         self.attention = Attention(Covered(2 * n, 2 * n, config.attention, coverage_width=1, bias=True))
@@ -113,8 +114,8 @@ class Pointer(EncoderDecoder):
                 f"{config.target_vocabulary} words; got {config.shortlist}."
             )
         self.generate: nn.Module = Switch(n) if config.shortlist else Generate(m, n)
-        self.V = nn.Linear(3 * n, n)
-        self.V_prime = nn.Linear(n, config.shortlist or config.target_vocabulary)
+        self.V = Linear(3 * n, n)
+        self.V_prime = Linear(n, config.shortlist or config.target_vocabulary)
         self.output = nn.Identity()  # what `decode` returns are log-probabilities, which are logits too
         self.dropout = Dropout(config.dropout)
         # The released code draws its LSTMs so and adds 1 to their forget gates; its embeddings and output layer begin
@@ -178,7 +179,7 @@ class Generate(nn.Module):
 
     def __init__(self, embedding: int, width: int) -> None:
         super().__init__()
-        self.w = nn.Linear(embedding + 4 * width, 1)
+        self.w = Linear(embedding + 4 * width, 1)
 
     def forward(self, x: Tensor, state: Tensor, context: Tensor) -> Tensor:
         return torch.sigmoid(self.w(torch.cat([x, state.to(x.dtype), context.to(x.dtype)], dim=-1)))
@@ -195,7 +196,7 @@ class Switch(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.W, self.U, self.w = nn.Linear(4 * width, width), nn.Linear(width, width), nn.Linear(width, 1)
+        self.W, self.U, self.w = Linear(4 * width, width), Linear(width, width), Linear(width, 1)
 
     def forward(self, x: Tensor, state: Tensor, context: Tensor) -> Tensor:  # x is what Generate reads
         lower = torch.tanh(self.W(torch.cat([state, context.to(state.dtype)], dim=-1)))  # [B, T, n]

@@ -39,6 +39,7 @@ from regard.core.attend import Memory
 from regard.core.blocks import Blocks, word_numbers
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS, Causal
+from regard.core.products import Linear
 from regard.core.scores import COMPARISONS
 from regard.errors import ConfigError
 from regard.kernels.choose import known_full
@@ -56,7 +57,7 @@ from regard.layers.transformer import (
     last_norm,
 )
 from regard.layers.transformer_parts import FEED_FORWARDS, PLACES, SSRU, RelativeSelfAttention, self_score
-from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
+from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch, check_target, shift_right
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class Transformer(EncoderDecoder):
         self.config = config
         depth = config.decoder_layers or config.layers
         cross = tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth))
-        self.looking = Looking("current", cross, key_heads=config.key_heads)
+        self.attention_layout = AttentionLayout("current", cross, key_heads=config.key_heads)
         self.embed = nn.Embedding(config.source_vocabulary, config.width)
         self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
         self.place = PLACES[config.positions](config)
@@ -137,7 +138,7 @@ class Transformer(EncoderDecoder):
         self.encoder_norm, self.decoder_norm = (
             last_norm(config.norm, config.width, config.layer_norm) for _ in range(2)
         )
-        self.output = nn.Linear(config.width, config.target_vocabulary, config.bias)
+        self.output = Linear(config.width, config.target_vocabulary, config.bias)
         self.dropout = Dropout(config.dropout)
         # As in the released code, N(0, 1/D): sqrt(D) E has unit variance.
         for vectors in (self.embed, self.embed_target, self.output):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from regard.config import Settings, setting
 from regard.core.normalise import NORMALISERS, Causal
+from regard.core.products import Linear
 from regard.core.scores import COMPARISONS
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
@@ -26,7 +27,7 @@ from regard.layers.past import NOTHING, Past
 from regard.layers.transformer import JOINS, FeedForward, Heads, SelfAttention, TransformerLayer, last_norm
 from regard.layers.transformer_parts import PLACES, self_score
 from regard.models import transformer
-from regard.models.contract import Looking, TextModel, check_bound, check_target, shift_right
+from regard.models.contract import AttentionLayout, TextModel, check_bound, check_target, shift_right
 from regard.symbols import PAD
 
 
@@ -62,7 +63,7 @@ class TransformerLanguageState(NamedTuple):
 class TransformerLanguageModel(TextModel):
     """A stack of causal layers that writes a text word by word."""
 
-    looking = Looking(query="current")
+    attention_layout = AttentionLayout(query="current")
 
     def __init__(self, config: TransformerLanguageConfig) -> None:
         super().__init__()
@@ -83,7 +84,7 @@ class TransformerLanguageModel(TextModel):
             for _ in range(config.layers)
         )
         self.norm = last_norm(config.norm, config.width)
-        self.output = nn.Linear(config.width, config.vocabulary, bias=False)
+        self.output = Linear(config.width, config.vocabulary, bias=False)
         self.dropout = Dropout(config.dropout)
         for vectors in (self.embed, self.output):
             nn.init.normal_(vectors.weight, std=config.width**-0.5)

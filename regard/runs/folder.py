@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,12 +32,26 @@ from torch import Tensor
 from regard.config import parse_toml, read
 from regard.errors import ConfigError, DataError, RunError, brief
 from regard.runs.cursor import Cursor
-from regard.sealed import digest, fill_folder, locked, read_small, seal, sync_folder, unseal, write_atomically
+from regard.sealed import (
+    check_files,
+    digest,
+    fill_folder,
+    locked,
+    make_folder,
+    read_small,
+    remove_folder,
+    seal,
+    sync,
+    unseal,
+    write_atomically,
+)
 from regard.version import __version__
 
 VERSION = 1  # of the run layout; a folder of another version is refused
 SPARE = 2  # required free space for a save, as a multiple of its size
 MOST_HEADER = 4 << 20  # bytes of the header of a safetensors file: about 40,000 tensors
+MOST_DOTS = 100  # in a line of config.toml, outside of strings
+_STRING_OR_COMMENT = re.compile(rb'"(?:[^"\\]++|\\.)*+"|#.*')
 SEAL = b"# sha256 of the lines above: "
 CHECKPOINT = ("weights.safetensors", "state.safetensors", "state.json")
 FINISHED = ("weights.safetensors", "config.toml")
@@ -66,7 +81,8 @@ def write_folder(
     try:
         with fill_folder(folder) as temporary:
             for name, content in {**contents, **(beside or {}), "manifest.json": manifest}.items():
-                write_atomically(temporary / name, content)
+                with open(temporary / name, "wb") as stream:
+                    stream.write(content)
     except OSError as error:
         raise RunError(f"{folder} could not be written: {error.strerror or error}.") from error
     return len(manifest) + sum(map(len, contents.values()))
@@ -79,7 +95,7 @@ def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | No
         content = read_small(path)
         found = json.loads(content)
         version = found["run"]
-        checked = {name: (entry["sha256"], entry["bytes"]) for name, entry in found["files"].items()}
+        checked = {name: str(entry["sha256"]) for name, entry in found["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise RunError(f"{path} is missing or damaged; restore it from a copy.") from None
     if version != VERSION:
@@ -92,13 +108,10 @@ def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | No
         manifest = {}
     if not manifest or not set(needed) <= checked.keys():
         raise RunError(f"{path} is damaged: its checksum does not match; restore it from a copy.")
-    for name in checked if check is None else check:
-        file = folder / name
-        if Path(name).name != name or not file.is_file():
-            raise RunError(f"{file} is in the manifest but missing; restore it from a copy.")
-        sha256, size = checked[name]
-        if file.stat().st_size != size or digest(file) != sha256:
-            raise RunError(f"{file} is damaged: its SHA-256 is not the one in {path}; restore it from a copy.")
+    try:
+        check_files(folder, {name: checked[name] for name in (checked if check is None else check)})
+    except DataError as error:
+        raise RunError(str(error)) from None
     return manifest
 
 
@@ -126,7 +139,18 @@ def read_config(run: Path) -> dict[str, Any]:
     sealed = sha256 == hashlib.sha256(text).hexdigest().encode() + b"\n"
     if not sealed and (mark or (checkpoints(run) and not (run / "manifest.json").exists())):
         raise RunError(f"{path} is damaged: its checksum does not match; restore it from a copy.")
-    return parse_toml(content, path)
+    # A stranger may have written it. Time and memory of tomllib grow with the square of the dots in a key, so the lines
+    # must look like those of regard: strings in double quotes, and few dots outside of them.
+    for line in content.split(b"\n"):
+        rest = _STRING_OR_COMMENT.sub(b"", line)
+        if b'"' in rest or b"'" in rest or rest.count(b".") > MOST_DOTS:
+            raise ConfigError(f"{path} was not written by regard: {brief(line.decode(errors='replace'))}.")
+    tables = parse_toml(content, path)
+    try:
+        repr(tables)  # Python reads hexadecimal numbers of any length, but error sentences could not show them
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid TOML: {brief(error)}.") from None
+    return tables
 
 
 # --- tensors
@@ -209,7 +233,7 @@ def save_checkpoint(
     parent = run / "checkpoints"
     folder = parent / f"{step:06d}"
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        make_folder(parent)
         check_space(parent, [*weights.values(), *state.values()])
         contents = {"weights.safetensors": pack(weights), "state.safetensors": pack(state)}
         contents["state.json"] = json.dumps(about, indent=1).encode()
@@ -295,15 +319,6 @@ def check_belongs(run: Path, checkpoint: Path, complete: bool = True) -> None:
             )
 
 
-def discard(folder: Path) -> None:
-    """Remove a checkpoint. It is renamed first, so that a crash never leaves half of it under its name."""
-    if folder.exists():
-        aside = folder.with_name(f".{folder.name}.old.tmp")
-        shutil.rmtree(aside, ignore_errors=True)
-        os.rename(folder, aside)
-        shutil.rmtree(aside, ignore_errors=True)
-
-
 def prune(run: Path, keep: Iterable[int]) -> None:
     """Delete the checkpoints of all steps but `keep`, and leftovers of killed processes; call it after a save.
 
@@ -313,7 +328,7 @@ def prune(run: Path, keep: Iterable[int]) -> None:
     with suppress(OSError):
         for folder in checkpoints(run):
             if int(folder.name) not in kept:
-                discard(folder)
+                remove_folder(folder)
         for left in (*run.glob(LEFT), *(run / "checkpoints").glob(".*.tmp")):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
 
@@ -329,18 +344,18 @@ def tidy(run: Path) -> None:
     prune(run, keep)
 
 
-def set_aside(run: Path) -> None:
+def clear(run: Path) -> None:
     """Empty a locked run folder: its files are moved aside, the settings last, and then deleted."""
-    aside = run / f".old.{os.getpid()}.tmp"
-    shutil.rmtree(aside, ignore_errors=True)
+    old = run / f".old.{os.getpid()}.tmp"
+    shutil.rmtree(old, ignore_errors=True)
     try:
-        aside.mkdir()
+        old.mkdir()
         for path in sorted(run.iterdir(), key=lambda path: path.name == "config.toml"):
-            if path.name not in (".lock", aside.name):
-                os.rename(path, aside / path.name)
+            if path.name not in (".lock", old.name):
+                os.rename(path, old / path.name)
     except OSError as error:
         raise RunError(f"{run} could not be cleared: {error.strerror or error}; choose another --out.") from error
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 # --- the finished model
@@ -360,7 +375,7 @@ def withdraw(run: Path) -> None:
     try:
         if (run / "manifest.json").exists():
             (run / "manifest.json").unlink()
-            sync_folder(run)
+            sync(run)
     except OSError as error:
         raise RunError(f"{run} could not be changed: {error.strerror or error}; nothing was lost.") from error
 

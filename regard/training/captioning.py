@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory
 from regard.core.normalise import hard_sample, softmax
+from regard.core.products import matmul
 from regard.data.batching import Lengths, pad
 from regard.data.prepare import Data
 from regard.decode.search import decode
@@ -208,7 +209,7 @@ def draw_places(attention: Attention, expected: Tensor | None = None) -> Iterato
             weights = torch.where(expected[:, None, None], alpha, weights)
             logprob = logprob.masked_fill(expected[:, None], 0.0)
         drawn.append(Drawn(weights, logprob, entropy(alpha)))
-        return Look(weights @ memory.values, weights, look.scores)
+        return Look(matmul(weights, memory.values), weights, look.scores)
 
     handle = attention.register_forward_hook(hook)
     try:

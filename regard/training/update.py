@@ -1,14 +1,14 @@
 """One update: the gradients of a group of batches, summed over all ranks, clipped, and applied by the optimiser.
 
 On a GPU nothing here waits for the device. The device decides whether an update is sound; otherwise weights and
-optimiser state stay unchanged. Its numbers are read a few updates later (`Late`). The whole update is recorded as a
-CUDA graph for each batch shape and replayed; see `regard.kernels.graphs`.
+optimiser state stay unchanged. Its numbers are read a few updates later (`DelayedNumbers`). The whole update is
+recorded as a CUDA graph for each batch shape and replayed; see `regard.kernels.graphs`.
 """
 
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from regard.errors import out_of_memory
-from regard.kernels.graphs import Captured
-from regard.kernels.products import Products
+from regard.kernels.graphs import Recorded
 from regard.runs.settings import TrainConfig
 from regard.training.distributed import Ranks, Reducer
 from regard.training.optimisers import clip, make_optimiser, set_rate, step_if
@@ -66,9 +65,7 @@ class Update:
         self.reducer = Reducer(self.weights) if ranks.world > 1 else None
         self.whole = config.accumulate == 1 and ranks.world == 1  # an update is one batch, and one graph
         self.work: Callable[..., Tensor] = self.whole_update if self.whole else self.gradient
-        self.graphs = Captured(self.work, ranks.device) if capture else None
-        lowered = ranks.device.type == "cuda" and config.precision == "bf16"
-        self.products: Any = Products(model) if lowered else nullcontext()
+        self.graphs = Recorded(self.work, ranks.device) if capture else None
         self.task: Task
         self.kind: Callable[..., Any] = tuple  # of the batch
 
@@ -133,7 +130,7 @@ class Update:
         """Add the gradients of one batch; returns its loss and the task's sums, [1 + n]."""
         precise = self.config.precision != "bf16"
         device = self.ranks.device.type
-        with torch.autocast(device, torch.bfloat16, enabled=not precise), self.products:
+        with torch.autocast(device, torch.bfloat16, enabled=not precise):
             loss = self.task.loss(self.model, self.kind(*parts))
         loss.total.backward()
         total = loss.total.detach().double().reshape(1)
@@ -199,7 +196,7 @@ class Update:
         return here.pin_memory() if self.ranks.device.type == "cuda" else here
 
 
-class Late(Generic[Of]):
+class DelayedNumbers(Generic[Of]):
     """Numbers of the device that are read a few updates later, so that the host never waits.
 
     On a CPU they are available immediately.

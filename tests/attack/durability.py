@@ -93,9 +93,10 @@ def lose_power(draw: Random, folder: Path) -> None:
         save(folder, 1)
         save(folder, 2, keep=[1])
     later = Disk(draw.randrange(60), "crash")
-    later.unsynced = disk.unsynced
+    later.unsynced, later.names = disk.unsynced, disk.names
     error = attempt(later, lambda: save(folder, 3, keep=[2]))
-    later.lose_power(folder)
+    luck = draw.random()
+    later.lose_power(folder, lambda: draw.random() < luck)
     assert content(folder) == 3 if error is None else content(folder) in (2, 3)
 
 

@@ -24,6 +24,7 @@ import {
   worth,
 } from "./session.js";
 import { state } from "./state.js";
+import { askForToken } from "./token.js";
 
 Object.assign(host, {
   live: true,
@@ -123,26 +124,6 @@ function examples(place) {
 
 /** The tour, loaded when it is wanted. */
 const tour = async () => (await import("./tour.js")).startTour();
-
-function askForToken(message) {
-  const input = h("input", { type: "password", autocomplete: "off", "aria-label": "Token", size: 36 });
-  const form = h(
-    "form",
-    {
-      class: "card token",
-      onsubmit: (event) => {
-        event.preventDefault();
-        keepToken(input.value);
-        location.reload();
-      },
-    },
-    h("h2", {}, "This server needs a token"),
-    h("p", { class: "note" }, message),
-    h("div", { class: "row" }, input, h("button", { class: "strong" }, "Open")),
-  );
-  put(document.querySelector("main"), form);
-  input.focus();
-}
 
 async function start() {
   const fragment = new URLSearchParams(location.hash.slice(1));

@@ -17,8 +17,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.core.products import product_dtype
 from regard.errors import ShapeError
-from regard.kernels.products import product_dtype
 
 
 def additive_scores(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:

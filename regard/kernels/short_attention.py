@@ -15,11 +15,11 @@ from torch.autograd.function import once_differentiable
 
 from regard.core.attend import Memory
 from regard.core.blocks import Blocks
-from regard.kernels.products import product_dtype
+from regard.core.products import product_dtype
 
 
 def short_attend(query: Tensor, memory: Memory, scaled: bool, causal: bool, blocks: Blocks | None = None) -> Tensor:
-    """`regard.kernels.fused.fused_attend`: query [B, H, T, D] -> context [B, H, T, D].
+    """`regard.kernels.torch_attention.fused_attend`: query [B, H, T, D] -> context [B, H, T, D].
 
     mask [B or 1, 1, 1, S] or [1, S]. With `blocks`, query [1, H, N, D] and memory are sentences end to end.
     """
