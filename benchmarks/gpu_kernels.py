@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from regard.kernels.products import product_dtype
+from regard.core.products import product_dtype
 
 from regard.core.attend import Memory, attend
 from regard.core.normalise import causal_softmax, softmax
