@@ -552,14 +552,14 @@ def test_selected_beams_are_the_plain_ones(K: int, nbest: int, patient: bool) ->
     """Many sentences, from their first token to the last, with ties, ends, and rows that break."""
     from regard.decode import beam as plain
     from regard.decode.settings import DecodeConfig
-    from regard.decode.steps import Demands
+    from regard.decode.steps import SearchRequest
     from regard.kernels.beams import select
 
     torch.manual_seed(K)
     config = DecodeConfig(beam=K, nbest=nbest, patient=patient)
     A, M, steps = 12, min(K + 1, 6), 9
     limits = torch.cat([torch.tensor([steps]), torch.randint(2, steps, (A - 1,))]).to(DEVICE)
-    ours = theirs = plain.begin(limits, steps, torch.device(DEVICE), config, Demands())
+    ours = theirs = plain.begin(limits, steps, torch.device(DEVICE), config, SearchRequest())
     for number in range(steps):
         k = ours.total.shape[1]
         token = torch.stack([torch.randperm(5)[:M] + 2 for _ in range(A * k)])  # END is 2
@@ -588,3 +588,16 @@ def test_selected_beams_are_the_plain_ones(K: int, nbest: int, patient: bool) ->
             assert torch.equal(mine[written], right[written]), (name, number)
     assert theirs.done.all()
     assert (theirs.finished.score > -torch.inf).any()
+
+
+@inside
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(("N", "m"), [(0, 3), (1, 1), (5, 3), (64, 16), (1024, 17), (1025, 20), (2100, 257)])
+def test_column_sums_are_those_of_torch(N: int, m: int, dtype: torch.dtype) -> None:
+    from regard.kernels.column_sums import column_sums
+
+    torch.manual_seed(1)
+    x = torch.randn(N, m, device=DEVICE).to(dtype)
+    torch.testing.assert_close(column_sums(x), x.sum(dim=0, dtype=torch.float64).float(), rtol=1e-5, atol=1e-4)
+    wide = torch.randn(m, N, device=DEVICE).to(dtype).T  # not contiguous
+    torch.testing.assert_close(column_sums(wide), wide.sum(dim=0, dtype=torch.float64).float(), rtol=1e-5, atol=1e-4)

@@ -24,7 +24,7 @@ from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis, Weigh
 from regard.decode.search import decode_many
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import Demands
+from regard.decode.steps import SearchRequest
 from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
@@ -431,10 +431,11 @@ class Translator(Trained):
 
     @torch.inference_mode()
     def _search(
-        self, rows: Sequence[Sequence[int]], config: DecodeConfig, progress: Progress | None = None, **demands: Any
+        self, rows: Sequence[Sequence[int]], config: DecodeConfig, progress: Progress | None = None, **request: Any
     ) -> list[list[Hypothesis]]:
         how: dict[str, Any] = {"batch_tokens": BATCH_TOKENS[self.device.type == "cuda"], "weigher": self._weigher}
-        return decode_many(self.model, rows, config, self.device, progress=progress, demands=Demands(**demands), **how)  # type: ignore[arg-type]
+        how["request"] = SearchRequest(**request)
+        return decode_many(self.model, rows, config, self.device, progress=progress, **how)  # type: ignore[arg-type]
 
     def _termbase(self, terms: TermPairs) -> Termbase:
         return Termbase(terms, self.source_vocabulary.comparable, self.target_vocabulary.in_form)
