@@ -9,8 +9,9 @@ from importlib import import_module
 NAMES = [
     "regard.__main__", "regard.cli.progress", "regard.api.aligning", "regard.api.measuring", "regard.api.training",
     "regard.look.draw.still", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "typer._adapters",
-    "sacrebleu.tokenizers.tokenizer_13a", "torch._dynamo", "regard.serve.process", "regard.serve.models",
-    "regard.serve.captions", "httpx", "regard.api.corpus", "regard.api.exporting", "regard.api.sweeping",
+    "sacrebleu.tokenizers.tokenizer_13a", "torch._dynamo", "regard.serve.app",
+    "regard.serve.server", "regard.serve.models", "regard.serve.captions", "httpx", "regard.api.corpus",
+    "regard.api.exporting", "regard.api.sweeping",
     "commands", "faults", "serve_parts", "small", "trained", "pytest",  # and what the files of tests import
 ]  # fmt: skip
 

@@ -23,9 +23,9 @@ import regard
 from regard import processes
 from regard.look import trace_file
 from regard.serve.access import OPEN_FOLDER
-from regard.serve.guard import Guard
 from regard.serve.limits import Limits
-from regard.serve.process import serve
+from regard.serve.middleware import Middleware
+from regard.serve.server import serve
 
 # Words come back from last to first, so that every right answer is known.
 SETTINGS = [
@@ -113,14 +113,14 @@ def _serve(
 
     trace_file.write.__code__ = refuse.__code__  # also where it was imported by name; no model runs in this process
     if cached:
-        add = Guard._add_headers
+        add = Middleware._add_headers
 
-        def add_and_keep(guard: Guard, headers: list[tuple[bytes, bytes]], path: str) -> None:
+        def add_and_keep(middleware: Middleware, headers: list[tuple[bytes, bytes]], path: str) -> None:
             if path.startswith(OPEN_FOLDER):
                 headers.append((b"cache-control", b"max-age=86400"))
-            add(guard, headers, path)
+            add(middleware, headers, path)
 
-        Guard._add_headers = add_and_keep
+        Middleware._add_headers = add_and_keep
     logging.basicConfig(level=logging.WARNING)
     serve(ready=address.send, limits=Limits(**limits), **given)
 

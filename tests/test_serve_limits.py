@@ -6,6 +6,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -13,15 +14,17 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from patience import PATIENCE, until
+from patience import until
 from serve_parts import ATTENTIVE, Server, serving, trained
 from starlette.datastructures import Headers
 
 from regard.errors import ConfigError
 from regard.serve.access import Access, AccessToken, read_tokens
-from regard.serve.fields import _pairs
 from regard.serve.limits import Limits, RefusedError
 from regard.serve.model_process import OncePerMinute
+from regard.serve.parameters import _pairs
+
+BROKEN = 60.0  # seconds after which a limit of a second has not worked: a test of it fails instead of hanging
 
 
 @pytest.fixture(scope="module")
@@ -59,26 +62,35 @@ def test_a_body_without_a_declared_length_is_counted_too(server: Server) -> None
     assert sentences(server) == before
 
 
-def test_unread_files_do_not_take_all_open_files() -> None:
-    """Nor do connections: their bound follows the bound on open files."""
-    server = Server(trained(), files=160)
+def test_clients_that_do_not_read_take_no_open_file_for_long() -> None:
+    """More of them than the process may have open files: they are dropped, and others are answered."""
+    server = Server(trained(), files=160, limits={"reading": 1.0})
+    request = b"GET /page/stage.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 40
+    lines = []
     try:
-        lines = []
         for _ in range(200):
-            line = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+            line = socket.socket()
             line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-            line.sendall(b"GET /page/stage.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
+            line.settimeout(BROKEN)
             lines.append(line)
-        for _ in range(20):
+            with suppress(OSError):  # no open file is left for it
+                line.connect(("127.0.0.1", server.port))
+                line.sendall(request)
+
+        def answered() -> bool:
             given = {"q": "ba da", "source": "en", "target": "de"}
-            found = httpx.post(f"{server.address}translate", json=given, timeout=PATIENCE, trust_env=False)
-            full = {"error": "The server has too many connections; try again later."}
-            assert found.json() in ({"translatedText": "da ba"}, full)
+            try:
+                found = httpx.post(f"{server.address}translate", json=given, timeout=BROKEN, trust_env=False)
+            except httpx.TransportError:
+                return False
+            assert found.status_code in (200, 503), found.text
+            return found.status_code == 200
+
+        until(answered, 0.2, most=BROKEN)
+    finally:
         for line in lines:
             line.close()
-    finally:
         assert server.stop() == 0
-    assert "Too many open files" not in server.errors()
 
 
 @pytest.mark.parametrize(("texts", "status"), [(127, 200), (128, 200), (129, 400)])
@@ -137,14 +149,13 @@ def brief() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def quick() -> Iterator[Server]:
-    # Half a request may wait: on a busy machine a test takes longer than the usual limit.
-    with serving(limits={"seconds": 0.3, "connections": 8, "sending": PATIENCE}) as server:
+    with serving(limits={"seconds": 0.3}) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[Server]:
-    with serving(limits={"sending": 1.0}) as server:
+    with serving(limits={"sending": 1.0, "sending_picture": 1.0}) as server:
         yield server
 
 
@@ -180,7 +191,7 @@ def test_a_request_has_at_most_100_headers(server: Server, headers: int, status:
     assert raw(server, [f"X-{number}: 1" for number in range(headers - 2)])[0] == status
 
 
-@pytest.mark.parametrize(("size", "status"), [(60_000, 200), (66_000, 431), (300_000, 431)])
+@pytest.mark.parametrize(("size", "status"), [(60_000, 200), (66_000, 431), (120_000, 431)])
 def test_headers_have_at_most_64_kibibytes(server: Server, size: int, status: int) -> None:
     code, text = raw(server, [f"X: {'x' * size}"])
     assert code == status
@@ -192,7 +203,7 @@ def raw(
     server: Server, headers: list[str], first: str = "GET /health HTTP/1.1", hosts: tuple[str, ...] = ("localhost",)
 ) -> tuple[int, str]:
     """Send a request as it stands: the status and the whole answer."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=BROKEN) as line:
         line.sendall(
             "\r\n".join([first, *(f"Host: {host}" for host in hosts), "Connection: close", *headers, "", ""]).encode()
         )
@@ -202,69 +213,51 @@ def raw(
     return int(text.split(b" ")[1]), text.decode()
 
 
-def test_what_is_no_http_gets_a_json_answer(server: Server) -> None:
-    code, text = raw(server, [], first="HELO you")
-    assert code == 400
-    assert json.loads(text.partition("\r\n\r\n")[2]) == {"error": "This is not an HTTP request."}
+def test_what_is_no_http_is_refused(server: Server) -> None:
+    assert raw(server, [], first="HELO you")[0] == 400
 
 
-def test_clients_that_never_finish_their_request_are_dropped(hasty: Server) -> None:
-    """Also after a complete first request on the same connection."""
-    half = b"POST /translate HTTP/1.1\r\nHost: loc"  # and never the rest
-    for first in (b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"):
-        lines = []
-        for _ in range(50):
-            line = socket.create_connection(("127.0.0.1", hasty.port), timeout=PATIENCE)
-            lines.append(line)
-            if first:
-                line.sendall(first)
-                text = b""
-                while b'"ok"' not in text:
-                    text += line.recv(65536)
-            line.sendall(half)
-        assert raw(hasty, [])[0] == 200
+def test_a_head_that_does_not_end_takes_little_memory(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=BROKEN) as line:
+        line.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            line.sendall((b"X: " + b"x" * 65_536 + b"\r\n") * 1000)
+    assert raw(server, [])[0] == 200
+
+
+def test_beyond_the_bound_on_connections_requests_are_refused() -> None:
+    """Also if the others are silent: dropping those is the task of a reverse proxy."""
+    with serving(limits={"connections": 8}) as server:
+        server.client.close()
+        lines = [socket.create_connection(("127.0.0.1", server.port), timeout=BROKEN) for _ in range(8)]
         for line in lines:
-            assert line.recv(1) == b"", "the connection was closed"
+            line.sendall(b"POST /translate HTTP/1.1\r\nHost: loc")  # and never the rest
+        until(lambda: raw(server, [])[0] == 503, most=BROKEN)
+        for line in lines:
             line.close()
-
-
-def closed(line: socket.socket) -> bool:
-    """Whether the server has closed a connection."""
-    line.setblocking(False)
-    try:
-        return line.recv(1) == b""
-    except BlockingIOError:
-        return False
-    except ConnectionResetError:
-        return True
-
-
-def test_at_the_bound_the_longest_idle_connection_gives_way(quick: Server) -> None:
-    until(lambda: quick.client.get("/health").status_code == 200)  # the model that ran out of time is back
-    half = b"POST /translate HTTP/1.1\r\nHost: loc"
-    lines = [socket.create_connection(("127.0.0.1", quick.port), timeout=PATIENCE) for _ in range(8)]
-    for line in lines:
-        line.sendall(half)
-    for _ in range(3):
-        assert raw(quick, [])[0] == 200
-    assert closed(lines[0]), "the first one gave way"
-    assert not any(map(closed, lines[5:])), "and no more than needed"
-    for line in lines:
-        line.close()
-    quick.client.close()  # its connection may have given way too
-    quick.client = httpx.Client(base_url=quick.address, timeout=PATIENCE, trust_env=False)
+        until(lambda: raw(server, [])[0] == 200, most=BROKEN)
 
 
 def test_a_client_that_does_not_read_is_dropped(server: Server) -> None:
     with socket.socket() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.settimeout(BROKEN)
         line.connect(("127.0.0.1", server.port))
         body = json.dumps({"text": " ".join(["ba"] * 900), "target": " ".join(["ba"] * 900)}).encode()
         head = f"POST /api/v1/trace HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
         line.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
         given_up = 'regard_requests_total{path="/api/v1/trace",status="200"}'
-        until(lambda: value(server, given_up) == 1)  # an answer that is not read never ends in another way
+        until(lambda: value(server, given_up) == 1, most=BROKEN)  # it never ends in another way
         assert value(server, "regard_held_bytes") == 0, "nothing is kept for it any more"
+        # Nor by the system: what it has buffered is dropped, and the connection with it.
+        until(lambda: connections(server) == 1, most=BROKEN)
+
+
+def connections(server: Server) -> int:
+    """How many connections of a server the system holds."""
+    lines = Path("/proc/net/tcp").read_text().split("\n")[1:-1]
+    established = [line.split()[1] for line in lines if line.split()[3] in ("01", "04", "05", "08")]
+    return sum(local.endswith(f":{server.port:04X}") for local in established)
 
 
 def value(server: Server, name: str) -> float:
@@ -273,9 +266,11 @@ def value(server: Server, name: str) -> float:
 
 
 def test_a_body_that_never_ends_is_given_up(hasty: Server) -> None:
-    code, text = raw(hasty, ["Content-Length: 100", "Content-Type: application/json"], first="POST /translate HTTP/1.1")
-    assert code == 408
-    assert "took too long to arrive" in text
+    for path in ("/translate", "/translate_file", "/v2/translate", "/api/v1/trace", "/languages"):
+        method = "GET" if path == "/languages" else "POST"
+        headers = ["Content-Length: 100", "Content-Type: application/json"]
+        code, text = raw(hasty, headers, first=f"{method} {path} HTTP/1.1")
+        assert (code, "took too long to arrive" in text) == (408, True), path
 
 
 # --- who may come in
@@ -321,7 +316,7 @@ def test_a_request_must_say_once_to_whom(server: Server, hosts: tuple[str, ...],
     for path in ("/", "/health", "/translate"):
         code, text = raw(server, [], f"GET {path} HTTP/{version}", hosts)
         assert code == 400
-        assert "Host" in json.loads(text.partition("\r\n\r\n")[2])["error"]
+        assert '{"error":"The Host' in text or "Invalid HTTP request" in text
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -945,7 +945,7 @@ def test_a_long_sentence_opens_and_responds(server: Server, chromium: Any) -> No
         said(page, "target \u2018w20\u2019")
 
 
-def test_without_a_token_the_page_asks_for_it(chromium: Any) -> None:
+def test_without_a_token_the_page_and_the_documentation_ask_for_it(chromium: Any) -> None:
     token = "a-long-enough-token"
     with serving(access=Access("0.0.0.0", (AccessToken("default", token),), shown=token)) as server:
         address = f"http://127.0.0.1:{server.port}/"
@@ -955,6 +955,15 @@ def test_without_a_token_the_page_asks_for_it(chromium: Any) -> None:
         page.get_by_label("Token").fill("a-long-enough-token")
         page.get_by_role("button", name="Open").click()
         page.locator(".translation .word").first.wait_for()
+        context.close()
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(f"{address}docs")
+        page.get_by_label("Token").fill("a-long-enough-token")
+        page.get_by_role("button", name="Open").click()
+        section = page.locator("section", has_text="POST /translate").first
+        section.wait_for()
+        assert "-H 'Authorization: Bearer TOKEN'" in section.inner_text()
         context.close()
         with opened(chromium, f"{address}#token=a-long-enough-token") as known:
             known.locator(".translation .word").first.wait_for()

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import strategies as st
 from serve_parts import Server, one_vector, serving, shared, trained
 
-from regard.serve.app import ENDPOINTS
-from regard.serve.changes import KINDS as CHANGES
+from regard.serve.access import Access
+from regard.serve.app import build
+from regard.serve.limits import Limits
+from regard.serve.service import Service
 
 EXAMPLES = 6
 
@@ -31,12 +33,21 @@ def server() -> Iterator[Server]:
     assert "Traceback" not in "".join(shared().log)
 
 
-def test_the_description_names_every_endpoint(server: Server) -> None:
+@cache
+def endpoints() -> dict[str, list[str]]:
+    """The paths of the API with their methods."""
+    paths = build(Service([], Limits(), Access())).app.openapi()["paths"]
+    return {path: [method.upper() for method in item] for path, item in paths.items()}
+
+
+def test_the_description_names_every_endpoint_of_the_docs(server: Server) -> None:
     spec = server.client.get("/spec").json()
     assert spec["openapi"].startswith("3.1")
-    described = {(path, method.upper()) for path, item in spec["paths"].items() for method in item}
-    for path, (methods, _) in ENDPOINTS.items():
-        assert (path, methods[0]) in described, path
+    assert set(spec["paths"]) == set(endpoints())
+    table = (Path(__file__).parents[1] / "docs" / "serving.md").read_text("utf-8").partition("## Endpoints")[2]
+    table = re.sub(r"ID|NAME", lambda name: f"{{{name[0].lower()}}}", table.partition("### What-ifs")[0])
+    documented = set(re.findall(r"`(/[a-z0-9_/{}-]+[a-z}])`", table)) - {"/docs"}
+    assert documented == set(endpoints())
 
 
 def test_what_the_description_allows_gets_an_answer_that_it_describes(server: Server) -> None:
@@ -73,21 +84,20 @@ def test_the_examples_are_accepted(run: Callable[[], Path], tmp_path: Path) -> N
 
 
 def test_the_description_says_what_a_change_holds(server: Server) -> None:
-    spec = server.client.get("/spec").json()
-    content = spec["paths"]["/api/v1/what-if"]["post"]["requestBody"]["content"]["application/json"]
-    changes = content["schema"]["properties"]["changes"]
-    example = re.search(r"\[\{.*\}\]", changes["description"])
-    assert example is not None
-    answer = server.post("/api/v1/what-if", text="ba da fo lu", changes=json.loads(example[0]))
+    schemas = server.client.get("/spec").json()["components"]["schemas"]
+    changes = schemas["TraceRequest"]["properties"]["changes"]
+    answer = server.post("/api/v1/what-if", text="ba da fo lu", changes=changes["examples"][0])
     assert answer.status_code == 200, answer.text
     listed = [one["kind"] for one in answer.json()["changes"]]
     assert listed == ["mask", "temperature"]
-    fields = spec["components"]["schemas"]["Change"]["properties"]
-    assert fields["kind"]["enum"] == list(CHANGES)
-    for kind, names in CHANGES.items():
-        assert f"{kind} with {', '.join(names)}" in changes["description"]
-    assert set(fields) == {"kind", *(name for names in CHANGES.values() for name in names)}
-    assert all("description" in fields[name] for name in fields if name != "kind")
+    assert "`set-row` | `t`, `position`, `head`" in (Path(__file__).parents[1] / "docs" / "serving.md").read_text()
+    assert list(schemas["SetRow"]["properties"]) == ["kind", "t", "position", "head"]
+
+
+def test_the_description_names_the_ways_to_send_a_token(server: Server) -> None:
+    spec = server.client.get("/spec").json()
+    assert set(spec["components"]["securitySchemes"]) == {"bearer", "deepl", "api_key"}
+    assert spec["paths"]["/translate"]["post"]["security"]
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=30)
@@ -117,7 +127,7 @@ def bodies() -> list[str]:
     return drawn
 
 
-@pytest.mark.parametrize("path", [path for path, (methods, _) in ENDPOINTS.items() if "POST" in methods])
+@pytest.mark.parametrize("path", [path for path, methods in endpoints().items() if "POST" in methods])
 def test_any_json_whatever_is_answered(server: Server, path: str) -> None:
     for body in bodies():
         response = server.client.post(path, content=body, headers={"content-type": "application/json"})
@@ -137,7 +147,7 @@ def test_any_bytes_whatever_are_answered(server: Server) -> None:
     @quietly(80)
     @hypothesis.seed(3)
     @hypothesis.given(
-        st.sampled_from(sorted(ENDPOINTS)),
+        st.sampled_from(sorted(endpoints())),
         st.sampled_from(METHODS),
         st.sampled_from(KINDS),
         st.binary(max_size=300) | st.just(b"--x\r\nContent-Disposition: form-data\r\n\r\n"),

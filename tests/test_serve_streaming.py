@@ -22,13 +22,14 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.runs.included import find_run
 from regard.serve.access import Access
 from regard.serve.app import build
+from regard.serve.call import _confidences
 from regard.serve.examples import fit
 from regard.serve.inside import follow_path, weigh_heads
 from regard.serve.limits import Limits, RefusedError
 from regard.serve.models import TranslationModel
-from regard.serve.process import serve
 from regard.serve.queue import TraceRequest
-from regard.serve.state import ServerState, _confidences
+from regard.serve.server import serve
+from regard.serve.service import Service
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +188,7 @@ def test_the_worth_of_a_head_is_what_silencing_it_costs(deep: Server) -> None:
 
 
 def test_while_models_are_loaded_the_server_says_so() -> None:
-    state = ServerState([], Limits(), Access())
+    state = Service([], Limits(), Access())
     transport = httpx.ASGITransport(build(state))
 
     async def ask(path: str) -> httpx.Response:
@@ -204,7 +205,7 @@ def test_while_models_are_loaded_the_server_says_so() -> None:
 
 def test_languages_that_a_run_does_not_name_come_from_the_operator(logged: list[str]) -> None:
     def pairs(*given: str) -> dict[str, list[str]]:
-        state = ServerState([], Limits(), Access())
+        state = Service([], Limits(), Access())
         sides = {"kind": "translate", "source": {"code": "und"}, "target": {"code": "fr"}}
         nothing = {"open": lambda: None, "start": lambda: None}
         state._opened = [SimpleNamespace(about={**sides, "id": "m"}, name="m", run="runs/m", **nothing)]  # type: ignore[list-item]
@@ -219,7 +220,7 @@ def test_languages_that_a_run_does_not_name_come_from_the_operator(logged: list[
 
 
 def test_a_model_that_ships_has_the_name_that_other_commands_use() -> None:
-    state = ServerState([], Limits(), Access())
+    state = Service([], Limits(), Access())
     kinds = {"en-fr-bahdanau": "translate", "en-fr-transformer": "translate", "shapes": "caption"}
     state.workers = {name: SimpleNamespace(about={"kind": kind}) for name, kind in kinds.items()}  # type: ignore[misc]
     for given, expected in (

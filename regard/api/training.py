@@ -15,7 +15,7 @@ from regard.data.settings import as_files, check_codes
 from regard.data.tmx import choose_languages
 from regard.errors import RunError
 from regard.runs.experiment import SECTIONS, Experiment, check_tables, resolve
-from regard.runs.folder import checkpoints
+from regard.runs.folder import checkpoints, read_config
 from regard.runs.included import near_run
 from regard.runs.settings import TrainConfig
 from regard.text.lines import READING, Reading, language_of
@@ -35,7 +35,7 @@ def gather(
     If only `settings` are given, the tables are those of the run in `out`, so that it resumes.
     """
     if out and (out / "config.toml").exists() and not (config or model or preset or any(data.values())):
-        config = out / "config.toml"
+        config = read_config(out)
     tables = dict(config) if isinstance(config, Mapping) else load_toml(Path(config)) if config else {}
     given = {
         name: [str(one) for one in value] if isinstance(value, list | tuple) else str(value)
@@ -95,7 +95,7 @@ def plan(
         own = tables["train"]
         read(TrainConfig, own, "train")  # refused before anything is measured
         if checkpoints(run):
-            chosen = load_toml(run / "config.toml")
+            chosen = read_config(run)
         elif start:
             chosen, reasons = choose_further(tables["data"], minutes, str(start), own)
         else:

@@ -219,7 +219,6 @@ SUTSKEVER_PRESETS = {
 }
 SUTSKEVER_VARIANTS = {
     "forward": replace(SUTSKEVER_PRESETS["tiny"], reverse=False),
-    "no-bias": replace(SUTSKEVER_PRESETS["tiny"], bias=False),
 }
 
 # Cho: Adadelta, without clipping. RNNencdec: as Bahdanau. Sutskever: SGD from 0.7, halved every half epoch after the

@@ -181,7 +181,7 @@ LANGUAGE_PRESETS = {
     "tiny": LSTMNLanguageConfig(embedding=64, width=96, spread=0.2),
 }
 LANGUAGE_VARIANTS = {
-    "three-layers": replace(LANGUAGE_PRESETS["tiny"], layers=3),
+    "two-layers": replace(LANGUAGE_PRESETS["tiny"], layers=2),
     "span": replace(LANGUAGE_PRESETS["tiny"], span=3),
     "cosine-sparsemax": replace(LANGUAGE_PRESETS["tiny"], score="cosine", normaliser="sparsemax"),
 }

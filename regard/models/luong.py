@@ -197,8 +197,12 @@ PRESETS = {
 }
 VARIANTS = {
     f"{window}-{score}": replace(PRESETS["tiny"], window=window, score=score, half_width=2, longest=8)
-    for window in WINDOWS
-    for score in ("dot", "general", "concat", "concat-released", "location")
+    for window, scores in {
+        "global": ("dot", "general", "concat", "concat-released", "location"),
+        "local-m": ("general", "location"),
+        "local-p": ("dot", "general", "location"),
+    }.items()
+    for score in scores
 } | {
     "no-feed": replace(PRESETS["tiny"], feed=False),
     "local-p-no-feed": replace(PRESETS["tiny"], feed=False, window="local-p", half_width=2),

@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -49,6 +50,8 @@ from regard.version import __version__
 VERSION = 1  # of the run layout; a folder of another version is refused
 SPARE = 2  # required free space for a save, as a multiple of its size
 MOST_HEADER = 4 << 20  # bytes of the header of a safetensors file: about 40,000 tensors
+MOST_DOTS = 100  # in a line of config.toml, outside of strings
+_STRING_OR_COMMENT = re.compile(rb'"(?:[^"\\]++|\\.)*+"|#.*')
 SEAL = b"# sha256 of the lines above: "
 CHECKPOINT = ("weights.safetensors", "state.safetensors", "state.json")
 FINISHED = ("weights.safetensors", "config.toml")
@@ -136,7 +139,18 @@ def read_config(run: Path) -> dict[str, Any]:
     sealed = sha256 == hashlib.sha256(text).hexdigest().encode() + b"\n"
     if not sealed and (mark or (checkpoints(run) and not (run / "manifest.json").exists())):
         raise RunError(f"{path} is damaged: its checksum does not match; restore it from a copy.")
-    return parse_toml(content, path)
+    # A stranger may have written it. Time and memory of tomllib grow with the square of the dots in a key, so the lines
+    # must look like those of regard: strings in double quotes, and few dots outside of them.
+    for line in content.split(b"\n"):
+        rest = _STRING_OR_COMMENT.sub(b"", line)
+        if b'"' in rest or b"'" in rest or rest.count(b".") > MOST_DOTS:
+            raise ConfigError(f"{path} was not written by regard: {brief(line.decode(errors='replace'))}.")
+    tables = parse_toml(content, path)
+    try:
+        repr(tables)  # Python reads hexadecimal numbers of any length, but error sentences could not show them
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid TOML: {brief(error)}.") from None
+    return tables
 
 
 # --- tensors

@@ -1,19 +1,18 @@
 """The server and the page: translate, describe pictures, and show how a model decodes, for people and for programs.
 
-process         bind, answer requests, and finish the accepted ones after SIGTERM
-limits          how much a request may use, and the errors of refused requests
-access          hosts, origins and tokens: who may use the server
-guard           the layer around all endpoints: checks, metrics, response headers
-protocol        connections: their number, and timers for requests and responses
-fields          query string, form, multipart or JSON into fields
+server          bind, answer requests, and finish the accepted ones after SIGTERM
+app             the application: its routes, the files of the page, the OpenAPI description
+middleware      around every request: checks before any work, time limits on sending, headers, metrics
+limits, access  how much a request may use; hosts, origins and tokens: who may use the server
+schemas         requests and answers as pydantic models
+parameters      query string, form, multipart form or JSON into one of these models
+libre, deepl, glossaries, api_v1     the endpoints
+call, service   an admitted request and how it reaches a model; the loaded models
 layout          texts into sentences and back
-app, spec       the routes, and their OpenAPI description
-libre, deepl, api_v1, glossaries     the endpoints
 stored          translated files and glossaries, kept in memory
-state           the loaded models, and how a request reaches one of them
 queue, worker   tickets and batches; the server's side of a model process
 model_process   the model process itself, with
-models, examples, captions, changes, inside     its work; only these use torch
+models, examples, captions, inside     its work; only these use torch
 page/           plain ES modules, no build step
 """
 
@@ -21,14 +20,14 @@ from typing import Any
 
 from regard.errors import RunError
 
-_PACKAGES = ("starlette", "uvicorn", "uvloop", "httptools", "python_multipart", "prometheus_client", "langcodes")
+_PACKAGES = ("fastapi", "uvicorn", "uvloop", "python_multipart", "prometheus_client", "langcodes")
 
 
 def run(*args: Any, **options: Any) -> None:
-    """Serve run folders until SIGTERM or SIGINT: see `regard.serve.process.serve`."""
+    """Serve run folders until SIGTERM or SIGINT: see `regard.serve.server.serve`."""
     # The web packages are an extra, and importing regard.serve must cost nothing.
     try:
-        from regard.serve.process import serve
+        from regard.serve.server import serve
     except ModuleNotFoundError as error:
         if error.name in _PACKAGES:
             raise RunError(f"The server needs the package {error.name}; install regard[serve].") from None

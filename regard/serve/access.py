@@ -57,11 +57,16 @@ class AccessToken:
 
     def count_characters(self, characters: int, now: float, path: str) -> None:
         """Refuse above the quota: with 456 in DeepL's API, with 403 in LibreTranslate's, as these do."""
-        if now - self._day >= _DAY:
-            self._used, self._day = 0, now
-        if self.quota is not None and self._used + characters > self.quota:
+        used = self.used_today(now)
+        if self.quota is not None and used + characters > self.quota:
             raise RefusedError(456 if path.startswith("/v2/") else 403, "The quota of this API key is used up.")
         self._used += characters
+
+    def used_today(self, now: float) -> int:
+        """The characters counted since the day of the quota began."""
+        if now - self._day >= _DAY:
+            self._used, self._day = 0, now
+        return self._used
 
 
 @dataclass(frozen=True)

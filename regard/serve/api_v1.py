@@ -1,119 +1,144 @@
 """The endpoints under /api/v1/: attention, the arithmetic of a step, what-ifs, captions of pictures."""
 
 import base64
-import json
+from typing import Annotated, Any
 
-from starlette.responses import JSONResponse, Response
+from fastapi import APIRouter, Query, Response
 
-from regard.errors import brief
-from regard.serve.fields import read_upload
+from regard.serve import schemas
+from regard.serve.call import Admitted, Call
+from regard.serve.libre import ERRORS
 from regard.serve.limits import RefusedError
+from regard.serve.parameters import FORMS, FieldsRoute, media_type, read_body, read_form
 from regard.serve.queue import TraceRequest
-from regard.serve.state import Call
+from regard.serve.worker import Worker
 
-_MOST_EXAMPLES = 1_000_000
-_MOST_STEPS = 10_000
-
-
-async def models(call: Call) -> Response:
-    """GET /api/v1/models: the loaded models; `kind` is "translate" or "caption"."""
-    return JSONResponse(
-        {"models": [{**worker.about, "status": worker.trouble or "ok"} for worker in call.state.workers.values()]}
-    )
-
-
-async def heads(call: Call) -> Response:
-    """GET /api/v1/heads: how well each head aligns, for models of a corpus with known word links."""
-    return await call.answer(call.translator, "head_errors")
+routes = APIRouter(prefix="/api/v1", route_class=FieldsRoute, responses=ERRORS)
+pictures = APIRouter(prefix="/api/v1", responses=ERRORS)  # received only after the client was admitted
+_PICTURE = {"type": "string", "format": "binary"}
+_PICTURE_BODY = {
+    "application/octet-stream": {"schema": _PICTURE},
+    FORMS[2]: {"schema": {"type": "object", "required": ["image"], "properties": {"image": _PICTURE}}},
+}
+Tree = dict[str, Any]
 
 
-async def trace(call: Call) -> Response:
-    """POST /api/v1/trace: the attention of one sentence, or of some layers and heads, as regard.look writes it."""
-    return await call.answer(call.translator, "look", _look(call))
+def _translator(call: Call, body: schemas.ModelRequest) -> Worker:
+    return call.service.named(body.model or "", "translate")
 
 
-async def beam(call: Call) -> Response:
-    """POST /api/v1/beam: the search tree of one sentence, with the trace of its best translation."""
-    return await call.answer(call.translator, "look", _look(call)._replace(tree=True))
+@routes.get("/models")
+async def models(call: Admitted) -> schemas.Models:
+    """The loaded models; `kind` is "translate" or "caption"."""
+    workers = call.service.workers.values()
+    return schemas.Models(models=[{**worker.about, "status": worker.trouble or "ok"} for worker in workers])
 
 
-async def steps(call: Call) -> Response:
-    """POST /api/v1/steps: every number of one step, so that a reader can recompute it: word t of the translation, or
-    word t of the source if `name` is an encoder module."""
-    t, head = call.fields.number("t", 0, 0, _MOST_STEPS), call.fields.number("head", 0, 0, 1000)
-    return await call.answer(call.translator, "step", _look(call), t, _name(call), head)
+@routes.get("/heads", response_model=schemas.HeadErrors)
+async def heads(call: Admitted, query: Annotated[schemas.ModelRequest, Query()]) -> Response:
+    """How well each head aligns, for models of a corpus with known word links."""
+    return await call.answer(_translator(call, query), "head_errors")
 
 
-async def path(call: Call) -> Response:
-    """POST /api/v1/path: what each layer of a Transformer adds at a decoding step, and what it would predict; if `name`
-    is an encoder module, what each encoder layer adds to word t of the source."""
-    t = call.fields.number("t", 0, 0, _MOST_STEPS)
-    return await call.answer(call.translator, "path", _look(call), t, _name(call))
+@routes.post("/trace", response_model=Tree)
+async def trace(call: Admitted, body: schemas.TraceRequest) -> Response:
+    """The attention of one sentence, or of some layers and heads, as regard.look writes it."""
+    return await call.answer(_translator(call, body), "look", _look(call, body))
 
 
-async def worth(call: Call) -> Response:
-    """POST /api/v1/worth: how much less likely a translation is without each head, the most important first."""
-    return await call.answer(call.translator, "worth", _look(call))
+@routes.post("/beam", response_model=Tree)
+async def beam(call: Admitted, body: schemas.BeamRequest) -> Response:
+    """The search tree of one sentence, with the trace of its best translation."""
+    return await call.answer(_translator(call, body), "look", _look(call, body)._replace(tree=True))
 
 
-async def alternatives(call: Call) -> Response:
-    """POST /api/v1/alternatives: the words that could follow a prefix of the translation, with probabilities."""
-    worker = call.translator
-    text, most = _text(call), call.fields.number("most", 8, 1, 50)
-    prefix = _text_or_pieces(call, "prefix", required=True)
-    return await call.answer(worker, "alternatives", text, prefix, most)
+@routes.post("/steps", response_model=Tree)
+async def steps(call: Admitted, body: schemas.StepRequest) -> Response:
+    """Every number of one step, so that a reader can recompute it: word t of the translation, or word t of the source
+    if `name` is an encoder module."""
+    return await call.answer(_translator(call, body), "step", _look(call, body), body.t, body.name or None, body.head)
 
 
-async def what_if(call: Call) -> Response:
-    """POST /api/v1/what-if: a trace under changes, or with a forced prefix."""
-    worker, look = call.translator, _look(call)
-    if look.changes in (None, []) and look.prefix is None:
+@routes.post("/path", response_model=Tree)
+async def path(call: Admitted, body: schemas.PathRequest) -> Response:
+    """What each layer of a Transformer adds at a decoding step, and what it would predict; if `name` is an encoder
+    module, what each encoder layer adds to word t of the source."""
+    return await call.answer(_translator(call, body), "path", _look(call, body), body.t, body.name or None)
+
+
+@routes.post("/worth", response_model=schemas.Worth)
+async def worth(call: Admitted, body: schemas.LookRequest) -> Response:
+    """How much less likely a translation is without each head, the most important first."""
+    return await call.answer(_translator(call, body), "worth", _look(call, body))
+
+
+@routes.post("/alternatives", response_model=schemas.Alternatives)
+async def alternatives(call: Admitted, body: schemas.AlternativesRequest) -> Response:
+    """The words that could follow a prefix of the translation, with probabilities."""
+    worker, text = _translator(call, body), _text(call, body.text)
+    return await call.answer(worker, "alternatives", text, _pieces(call, "prefix", body.prefix), body.most)
+
+
+@routes.post("/what-if", response_model=Tree)
+async def what_if(call: Admitted, body: schemas.TraceRequest) -> Response:
+    """A trace under changes, or with a forced prefix."""
+    worker, look = _translator(call, body), _look(call, body)
+    if not look.changes and look.prefix is None:
         raise RefusedError(422, "A what-if needs changes, or a prefix to continue.")
     return await call.answer(worker, "look", look)
 
 
-async def caption(call: Call) -> Response:
-    """POST /api/v1/caption: the body is a JPEG, PNG or WebP file, or a form with such a file as the field `image`."""
-    worker = call.captioner
-    nbest = call.fields.number("nbest", 1, 1, call.limits.alternatives + 1)
-    beam = call.fields.number("beam", 0, 1, call.limits.beam) or None
+@pictures.post(
+    "/caption",
+    response_model=schemas.Caption,
+    openapi_extra={"requestBody": {"required": True, "content": _PICTURE_BODY}},
+)
+async def caption(call: Admitted, query: Annotated[schemas.CaptionRequest, Query()]) -> Response:
+    """Describe a JPEG, PNG or WebP picture (the body, or the field `image` of a form), with attention for each word."""
+    worker = call.service.named(query.model or "", "caption")
+    call.check_most("nbest", query.nbest, call.limits.alternatives + 1)
+    call.check_most("beam", query.beam, call.limits.beam)
     with call.receiving(worker):
-        data = await read_upload(call.request, call.limits)
-        pixels = await call.aside(worker, "read", data)
-    del data
-    return await call.answer(worker, "caption", pixels, beam, nbest)
+        pixels = await call.run_in_thread(worker, "read", await _read_picture(call))
+    return await call.answer(worker, "caption", pixels, query.beam, query.nbest)
 
 
-async def example(call: Call) -> Response:
-    """GET /api/v1/example: a picture from the training distribution of a captioner, and its reference caption."""
-    number = call.fields.number("number", 0, 0, _MOST_EXAMPLES - 1)
-    text, png = await call.aside(call.captioner, "example", number)
-    return JSONResponse({"number": number, "caption": text, "png": base64.b64encode(png).decode("ascii")})
+async def _read_picture(call: Call) -> bytes:
+    request, limits = call.request, call.limits
+    body = await read_body(request, limits.picture, limits.sending_picture)
+    if media_type(request) != FORMS[2]:
+        return body
+    sent = await read_form(request, body, 1, "One picture at a time: send one file as the field image.")
+    if [name for name, _ in sent] != ["image"]:
+        raise RefusedError(400, "The form must hold only the field image; options belong in the query string.")
+    image = sent[0][1]
+    return image.encode("utf-8") if isinstance(image, str) else bytes(await image.read())
 
 
-def _look(call: Call) -> TraceRequest:
-    target, prefix = _text_or_pieces(call, "target"), _text_or_pieces(call, "prefix")
-    if target is not None and prefix is not None:
+@pictures.get("/example")
+async def example(call: Admitted, query: Annotated[schemas.ExampleRequest, Query()]) -> schemas.Example:
+    """A picture from the training distribution of a captioner, and its reference caption."""
+    worker = call.service.named(query.model or "", "caption")
+    text, png = await call.run_in_thread(worker, "example", query.number)
+    return schemas.Example(number=query.number, caption=text, png=base64.b64encode(png).decode("ascii"))
+
+
+def _look(call: Call, body: schemas.SearchRequest) -> TraceRequest:
+    """What to inspect, within the limits of the server."""
+    given = body.model_dump(include={"target", "prefix", "beam", "layers", "heads"}, exclude_none=True)
+    if "target" in given and "prefix" in given:
         raise RefusedError(422, "Send target, a whole translation, or prefix, the start of one; not both.")
-    return TraceRequest(
-        text=_text(call),
-        target=target,
-        prefix=prefix,
-        beam=call.fields.number("beam", 0, 1, call.limits.beam) or None,
-        changes=call.fields.get("changes"),
-        layers=_numbers(call, "layers"),
-        heads=_numbers(call, "heads"),
-    )
+    changes = body.changes or []
+    if len(changes) > call.limits.changes:
+        raise RefusedError(422, f"At most {call.limits.changes} changes are possible at once; got {len(changes)}.")
+    call.check_most("beam", body.beam, call.limits.beam)
+    given |= {name: tuple(dict.fromkeys(given[name])) for name in ("layers", "heads") if name in given}
+    given |= {name: _pieces(call, name, given[name]) for name in ("target", "prefix") if name in given}
+    return TraceRequest(_text(call, body.text), changes=[one.model_dump() for one in changes], **given)
 
 
-def _name(call: Call) -> str | None:
-    """The attention module in the field `name`, if any."""
-    return call.fields.text("name", "") or None
-
-
-def _text(call: Call) -> str:
-    text = call.fields.text("text")
-    call.check_size([text])
+def _text(call: Call, text: str) -> str:
+    call.check_size(text)
     if "\n" in text:
         raise RefusedError(422, "text must be one line; send each line in its own request.")
     if not any(letter.isalnum() for letter in text):
@@ -121,25 +146,10 @@ def _text(call: Call) -> str:
     return text
 
 
-def _text_or_pieces(call: Call, name: str, required: bool = False) -> str | tuple[str, ...] | None:
-    value = call.fields.get(name)
-    if value is None and not required:
-        return None
+def _pieces(call: Call, name: str, value: str | list[str]) -> str | tuple[str, ...]:
     if isinstance(value, str):
-        call.check_size([value])
+        call.check_size(value)
         return value
-    if not isinstance(value, list) or not all(isinstance(piece, str) for piece in value):
-        got = brief(json.dumps(value, ensure_ascii=False))
-        raise RefusedError(422, f"{name} must be text, or a list of pieces as in the tokens of a trace; got {got}.")
     if len(value) > call.limits.tokens:
         raise RefusedError(422, f"{name} may have at most {call.limits.tokens} pieces; got {len(value)}.")
     return tuple(value)
-
-
-def _numbers(call: Call, name: str) -> tuple[int, ...] | None:
-    value = call.fields.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, list) or not value or not all(type(n) is int and 0 <= n <= 1000 for n in value):
-        raise RefusedError(422, f"{name} must be a list of integers from 0, such as [0, 2].")
-    return tuple(dict.fromkeys(value))

@@ -1,38 +1,39 @@
 """DeepL's API, version 2. Its language codes are upper case, and its errors have a `message`."""
 
+import time
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
-from starlette.responses import JSONResponse, Response
+from fastapi import APIRouter, Response
 
-from regard.files.html import Rules, xml_rules
 from regard.files.html import read as read_html
-from regard.serve import languages
+from regard.files.html import xml_rules
+from regard.serve import languages, schemas
+from regard.serve.call import Admitted
 from regard.serve.layout import read_plain
 from regard.serve.libre import choose, lay_out, translate_all
 from regard.serve.limits import RefusedError
+from regard.serve.parameters import FieldsRoute
 from regard.serve.queue import Written
-from regard.serve.state import Call
 
-_NO_LIMIT = 10**12  # characters: DeepL's clients expect a number
+ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": schemas.Message, "description": "why it was refused"}}
+routes = APIRouter(prefix="/v2", route_class=FieldsRoute, responses=ERRORS)
+_NO_QUOTA = 10**12  # characters: what DeepL reports without a limit, as its clients expect a number
 
 
-async def translate(call: Call) -> Response:
-    """POST /v2/translate."""
-    texts = call.fields.all("text")
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise RefusedError(400, "Value for 'text' not supported: send one text or more.")
+@routes.post("/translate", response_model=schemas.DeepLTranslations)
+async def translate(call: Admitted, body: schemas.DeepLTranslateRequest) -> Response:
+    """Translate, as DeepL does."""
+    texts, source, target = body.text, body.source_lang or "auto", body.target_lang
     if len(texts) > call.limits.segments:
         raise RefusedError(413, f"At most {call.limits.segments} texts are possible in a request; got {len(texts)}.")
-    call.check_size(texts)
-    tags = call.fields.text("tag_handling", "")
-    if tags not in ("", "html", "xml"):
-        raise RefusedError(400, "Value for 'tag_handling' not supported.")
-    source, target = call.fields.text("source_lang", "") or "auto", call.fields.text("target_lang")
+    call.check_size(*texts)
     choices = await choose(call, texts, source, target)
-    read = partial(read_html, rules=_rules(call)) if tags == "xml" else read_html if tags else read_plain
+    # By default, every element of XML is inline.
+    read_xml = partial(read_html, rules=xml_rules(body.splitting_tags, body.ignore_tags))
+    read = read_xml if body.tag_handling == "xml" else read_html if body.tag_handling == "html" else read_plain
     layouts = await lay_out(call, texts, read)
-    terms = call.state.glossaries.terms(call.client, call.fields.text("glossary_id", ""), source, target)
+    terms = call.service.glossaries.terms(call.client, body.glossary_id or "", source, target)
     found = await translate_all(call, [one.worker for one in choices], layouts, terms=terms)
 
     def build() -> dict[str, Any]:
@@ -57,25 +58,30 @@ def _unplaced(results: list[Written]) -> dict[str, list[str]]:
     return {"unplaced_terms": found} if found else {}
 
 
-def _rules(call: Call) -> Rules:
-    """The XML rules of a request; by default every element is inline."""
-
-    def names(field: str) -> list[str]:
-        return [name for one in call.fields.all(field) if isinstance(one, str) for name in one.split(",") if name]
-
-    return xml_rules(names("splitting_tags"), names("ignore_tags"))
-
-
-async def list_languages(call: Call) -> Response:
-    """GET /v2/languages?type=source|target."""
-    kind = call.fields.text("type", "source") or "source"
-    if kind not in ("source", "target"):
-        raise RefusedError(400, "Value for 'type' not supported.")
-    codes = list(call.state.pairs) if kind == "source" else call.state.targets
-    formality = {"supports_formality": False} if kind == "target" else {}
-    return JSONResponse([{"language": code.upper(), "name": languages.name(code), **formality} for code in codes])
+@routes.get("/languages", response_model_exclude_none=True)
+async def list_languages(
+    call: Admitted, type: Literal["", "source", "target"] = "source"
+) -> list[schemas.DeepLLanguage]:
+    """Languages, as DeepL lists them."""
+    codes = call.service.targets if type == "target" else list(call.service.pairs)
+    formality = False if type == "target" else None
+    return [
+        schemas.DeepLLanguage(language=code.upper(), name=languages.name(code), supports_formality=formality)
+        for code in codes
+    ]
 
 
-async def usage(call: Call) -> Response:
-    """GET /v2/usage: the characters translated since the server started."""
-    return JSONResponse({"character_count": call.state.metrics.characters, "character_limit": _NO_LIMIT})
+@routes.post("/languages", response_model_exclude_none=True, include_in_schema=False)
+async def post_languages(call: Admitted, body: schemas.DeepLLanguagesRequest) -> list[schemas.DeepLLanguage]:
+    """The same, for clients that send fields only in a body."""
+    return await list_languages(call, body.type)
+
+
+@routes.get("/usage")
+@routes.post("/usage", include_in_schema=False)
+async def usage(call: Admitted) -> schemas.Usage:
+    """The characters that a token has translated today and its quota; without a token, those since the start."""
+    if call.token is None:
+        return schemas.Usage(character_count=call.service.metrics.characters, character_limit=_NO_QUOTA)
+    used = call.token.used_today(time.monotonic())
+    return schemas.Usage(character_count=used, character_limit=call.token.quota or _NO_QUOTA)

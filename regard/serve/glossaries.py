@@ -8,34 +8,49 @@ import io
 import uuid
 from datetime import UTC, datetime
 
-from starlette.responses import JSONResponse, Response
+from fastapi import APIRouter, Response
 
+from regard.serve import schemas
+from regard.serve.call import Admitted
+from regard.serve.deepl import ERRORS
 from regard.serve.languages import without_region
 from regard.serve.limits import RefusedError
-from regard.serve.state import Call
+from regard.serve.parameters import FieldsRoute
 from regard.serve.stored import Glossary
+
+routes = APIRouter(prefix="/v2", route_class=FieldsRoute, responses=ERRORS)
 
 MOST = 100  # glossaries of a server
 MOST_TERMS = 5_000  # of a glossary
 LONGEST = 200  # characters of a term
 
 
-async def create(call: Call) -> Response:
-    """POST /v2/glossaries."""
-    kind = call.fields.text("entries_format")
-    if kind not in ("tsv", "csv"):
-        raise RefusedError(400, "Value for 'entries_format' not supported.")
-    pairs = {(without_region(a), without_region(b)) for a, targets in call.state.pairs.items() for b in targets}
-    source, target = (without_region(call.fields.text(name)) for name in ("source_lang", "target_lang"))
+@routes.post("/glossaries", status_code=201)
+async def create(call: Admitted, body: schemas.GlossaryRequest) -> schemas.Glossary:
+    """Store terms."""
+    pairs = {(without_region(a), without_region(b)) for a, targets in call.service.pairs.items() for b in targets}
+    source, target = without_region(body.source_lang), without_region(body.target_lang)
     if (source, target) not in pairs:
         raise RefusedError(400, f"Unsupported glossary source and target language pair: {source[:20]}, {target[:20]}.")
-    terms = read_terms(call.fields.text("entries"), kind)
-    if len(call.state.glossaries) >= MOST:
+    terms = read_terms(body.entries, body.entries_format)
+    if len(call.service.glossaries) >= MOST:
         raise RefusedError(456, f"There are {MOST} glossaries already; delete one first.")
     made = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    found = Glossary(str(uuid.uuid4()), call.fields.text("name"), source, target, terms, made)
-    call.state.glossaries.add(call.client, found)
-    return JSONResponse(found.describe(), 201)
+    found = Glossary(str(uuid.uuid4()), body.name, source, target, terms, made)
+    call.service.glossaries.add(call.client, found)
+    return describe(found)
+
+
+def describe(glossary: Glossary) -> schemas.Glossary:
+    """A glossary in DeepL's format."""
+    return schemas.Glossary(
+        glossary_id=glossary.id,
+        name=glossary.name,
+        source_lang=glossary.source,
+        target_lang=glossary.target,
+        creation_time=glossary.created,
+        entry_count=len(glossary.terms),
+    )
 
 
 def read_terms(entries: str, kind: str) -> tuple[tuple[str, str], ...]:
@@ -59,29 +74,36 @@ def read_terms(entries: str, kind: str) -> tuple[tuple[str, str], ...]:
     return tuple(terms.items())
 
 
-async def every(call: Call) -> Response:
-    """GET or POST /v2/glossaries."""
-    if call.request.method == "POST":
-        return await create(call)
-    return JSONResponse({"glossaries": [one.describe() for one in call.state.glossaries.of(call.client)]})
+@routes.get("/glossaries")
+async def list_glossaries(call: Admitted) -> schemas.Glossaries:
+    """The glossaries of this client."""
+    return schemas.Glossaries(glossaries=[describe(one) for one in call.service.glossaries.of(call.client)])
 
 
-async def one(call: Call) -> Response:
-    """GET or DELETE /v2/glossaries/ID."""
-    found = call.state.glossaries.find(call.client, call.request.path_params["id"])
-    if call.request.method == "DELETE":
-        call.state.glossaries.remove(call.client, found.id)
-        return Response(status_code=204)
-    return JSONResponse(found.describe())
+@routes.get("/glossaries/{id}")
+async def show(call: Admitted, id: str) -> schemas.Glossary:
+    """A glossary."""
+    return describe(call.service.glossaries.find(call.client, id))
 
 
-async def entries(call: Call) -> Response:
-    """GET /v2/glossaries/ID/entries."""
-    found = call.state.glossaries.find(call.client, call.request.path_params["id"])
+@routes.delete("/glossaries/{id}", status_code=204)
+async def delete(call: Admitted, id: str) -> None:
+    """Delete a glossary."""
+    call.service.glossaries.remove(call.client, id)
+
+
+@routes.get(
+    "/glossaries/{id}/entries", response_class=Response, responses={200: {"content": {"text/tab-separated-values": {}}}}
+)
+async def entries(call: Admitted, id: str) -> Response:
+    """The entries of a glossary."""
+    found = call.service.glossaries.find(call.client, id)
     return Response("\n".join("\t".join(pair) for pair in found.terms), media_type="text/tab-separated-values")
 
 
-async def language_pairs(call: Call) -> Response:
-    """GET /v2/glossary-language-pairs."""
-    pairs = [{"source_lang": a, "target_lang": b} for a, targets in call.state.pairs.items() for b in targets]
-    return JSONResponse({"supported_languages": pairs})
+@routes.get("/glossary-language-pairs")
+async def language_pairs(call: Admitted) -> schemas.GlossaryPairs:
+    """Language pairs that support glossaries."""
+    pairs = [(source, target) for source, targets in call.service.pairs.items() for target in targets]
+    found = [schemas.GlossaryPair(source_lang=source, target_lang=target) for source, target in pairs]
+    return schemas.GlossaryPairs(supported_languages=found)

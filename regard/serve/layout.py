@@ -39,4 +39,4 @@ class Layout:
 
 def read_plain(text: str) -> list[Part]:
     """A text without tags, as one segment: its spans are those of the text."""
-    return [Segment(text, (), text, text)]
+    return [Segment(text, (), text)]

@@ -10,66 +10,62 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
 
 from regard.errors import DataError
 from regard.files.document import FORMATS, find_format, read_document
 from regard.files.html import read as read_html
 from regard.files.segment import Part
-from regard.serve import languages
-from regard.serve.fields import Upload, aside
+from regard.serve import languages, schemas
+from regard.serve.call import Admitted, Call
 from regard.serve.layout import Layout, read_plain
 from regard.serve.limits import RefusedError
+from regard.serve.parameters import FieldsRoute, FileRoute, unless_small
 from regard.serve.queue import MethodCall, Options, Ticket, Written
-from regard.serve.state import Call
 from regard.serve.worker import Worker
 
+ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": schemas.Error, "description": "why it was refused"}}
+routes = APIRouter(route_class=FieldsRoute, responses=ERRORS)
+files = APIRouter(route_class=FileRoute, responses=ERRORS)
 
-async def translate(call: Call) -> Response:
-    """POST /translate: one text or, as JSON, many."""
-    q = call.fields.get("q")
-    texts = _texts(q, call)
-    source, target = call.fields.text("source"), call.fields.text("target")
-    form = call.fields.text("format", "text") or "text"
-    if form not in ("text", "html"):
-        raise RefusedError(400, f"{form[:40]} format is not supported")
-    nbest = call.fields.number("alternatives", 0, 0, call.limits.alternatives) + 1
-    choices = await choose(call, texts, source, target)
-    layouts = await lay_out(call, texts, read_html if form == "html" else read_plain)
-    if call.fields.flag("stream"):
-        if isinstance(q, list) or form == "html" or nbest > 1:
+
+# The second header lets nginx pass on each event at once.
+_EVENTS = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
+
+
+@routes.post("/translate", response_model=schemas.Translated, responses={200: {"content": {"text/event-stream": {}}}})
+async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
+    """Translate one text or, as JSON, many."""
+    texts = body.q if isinstance(body.q, list) else [body.q]
+    if len(texts) > call.limits.segments:
+        raise RefusedError(400, f"Invalid request: request ({len(texts)}) exceeds text limit ({call.limits.segments})")
+    call.check_size(*texts)
+    call.check_most("alternatives", body.alternatives, call.limits.alternatives)
+    nbest, html = body.alternatives + 1, body.format == "html"
+    choices = await choose(call, texts, body.source, body.target, body.model or "")
+    layouts = await lay_out(call, texts, read_html if html else read_plain)
+    if body.stream:
+        if isinstance(body.q, list) or html or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
         return await stream(call, choices[0].worker, layouts[0])
-    aligned = call.fields.flag("alignment")
-    found = await translate_all(call, [one.worker for one in choices], layouts, nbest, aligned=aligned)
+    found = await translate_all(call, [one.worker for one in choices], layouts, nbest, aligned=body.alignment)
 
     def build() -> dict[str, Any]:
         each: dict[str, list[Any]] = {"translatedText": [layout.write(results) for layout, results in found]}
-        if source.lower() == "auto":
+        if body.source.lower() == "auto":
             each["detectedLanguage"] = [{"confidence": one.sure, "language": one.source} for one in choices]
         if nbest > 1:
             each["alternatives"] = [other(layout, results) for layout, results in found]
-        if aligned:
-            linked = [layout.links(results) if form == "text" else [] for layout, results in found]
+        if body.alignment:
+            linked = [[] if html else layout.links(results) for layout, results in found]
             each["alignment"] = [[link._asdict() for link in some] for some in linked]
         notes = [notes_of(layout, results) for layout, results in found]
         if any(notes):
             each["notes"] = notes
-        return each if isinstance(q, list) else {name: values[0] for name, values in each.items()}
+        return each if isinstance(body.q, list) else {name: values[0] for name, values in each.items()}
 
     return await call.respond(nbest * sum(map(len, texts)), build)
-
-
-def _texts(q: Any, call: Call) -> list[str]:
-    if q is None:
-        raise RefusedError(400, "Invalid request: missing q parameter")
-    texts = q if isinstance(q, list) else [q]
-    if not all(isinstance(text, str) for text in texts):
-        raise RefusedError(400, "Invalid request: q parameter is not text")
-    if len(texts) > call.limits.segments:
-        raise RefusedError(400, f"Invalid request: request ({len(texts)}) exceeds text limit ({call.limits.segments})")
-    call.check_size(texts)
-    return texts
 
 
 class Choice(NamedTuple):
@@ -81,19 +77,19 @@ class Choice(NamedTuple):
     sure: float = 100.0  # confidence in the detected source language, in percent
 
 
-async def choose(call: Call, texts: list[str], source: str, target: str) -> list[Choice]:
+async def choose(call: Call, texts: list[str], source: str, target: str, model: str = "") -> list[Choice]:
     """The model for each text."""
-    named = call.translator
-    pairs = call.state.pairs
-    into = call.state.language(target, call.state.targets)
-    if call.fields.text("model", ""):
+    named = call.service.named(model, "translate")
+    pairs = call.service.pairs
+    into = call.service.language(target, call.service.targets)
+    if model:
         code, goal = (named.about[side]["code"] for side in ("source", "target"))
-        if goal != into or (source.lower() != "auto" and call.state.language(source, list(pairs)) != code):
+        if goal != into or (source.lower() != "auto" and call.service.language(source, list(pairs)) != code):
             raise RefusedError(400, f"The model {named.name} translates {code} to {goal}, not {source} to {target}.")
         return [Choice(named, code, goal)] * len(texts)
     if source.lower() != "auto":
-        code = call.state.language(source, list(pairs))
-        worker = call.state.between(code, into)
+        code = call.service.language(source, list(pairs))
+        worker = call.service.between(code, into)
         if worker is None:
             raise _no_pair(code, into)
         return [Choice(worker, code, into)] * len(texts)
@@ -103,7 +99,7 @@ async def choose(call: Call, texts: list[str], source: str, target: str) -> list
         if not fits:
             raise _no_pair("auto", into)
         code, sure = fits[0]
-        chosen.append(Choice(call.state.between(code, into), code, into, sure))
+        chosen.append(Choice(call.service.between(code, into), code, into, sure))
     return chosen
 
 
@@ -123,7 +119,7 @@ async def lay_out(call: Call, texts: list[str], read: Callable[[str], Iterable[P
             left -= len(layouts[-1].sentences)
         return layouts
 
-    return await aside(sum(map(len, texts)), split)
+    return await unless_small(sum(map(len, texts)), split)
 
 
 async def translate_all(
@@ -171,28 +167,26 @@ def notes_of(layout: Layout, results: list[Written]) -> list[dict[str, Any]]:
     ]
 
 
-async def translate_file(call: Call) -> Response:
-    """POST /translate_file: a form with the file and the languages; returns the address of the result."""
-    upload = call.fields.get("file")
-    if not isinstance(upload, Upload):
-        raise RefusedError(400, "Invalid request: missing file parameter")
-    source, target = call.fields.text("source"), call.fields.text("target")
-    path, data = PurePath(PurePath(upload.name).name or "file"), upload.data
-    terms = call.state.glossaries.terms(call.client, call.fields.text("glossary_id", ""), source, target)
+@files.post("/translate_file")
+async def translate_file(call: Admitted, body: schemas.TranslateFileRequest) -> schemas.TranslatedFile:
+    """Translate a file; its extension selects the format. The answer is the address of the result."""
+    path, data = PurePath(PurePath(body.file.filename or "").name or "file"), await body.file.read()
+    source, target = body.source, body.target
+    terms = call.service.glossaries.terms(call.client, body.glossary_id or "", source, target)
     choice = None
     for read in _refusing(400, find_format, path.name).reads:
-        document = await aside(len(data), _refusing, 400, read_document, data, path.name, read)
-        layout = await aside(len(data), Layout, document.parts, call.limits.line, call.limits.sentences)
+        document = await unless_small(len(data), _refusing, 400, read_document, data, path.name, read)
+        layout = await unless_small(len(data), Layout, document.parts, call.limits.line, call.limits.sentences)
         if choice is None:
-            (choice,) = await choose(call, [" ".join(layout.sentences)[:2000]], source, target)
+            (choice,) = await choose(call, [" ".join(layout.sentences)[:2000]], source, target, body.model or "")
             code = choice.target
         ((_, results),) = await translate_all(call, [choice.worker], [layout], terms=terms)
         language = "" if code == languages.UNDETERMINED else code
-        written = await aside(len(data), layout.write, results)
+        written = await unless_small(len(data), layout.write, results)
         # A character that the encoding of the file cannot write is refused.
-        data = await aside(len(written), _refusing, 422, document.encode, written, language)
-    key = call.state.files.put(data, f"{path.stem}_{code}{path.suffix}")
-    return JSONResponse({"translatedFileUrl": f"{call.request.base_url}download_file/{key}"})
+        data = await unless_small(len(written), _refusing, 422, document.encode, written, language)
+    key = call.service.files.put(data, f"{path.stem}_{code}{path.suffix}")
+    return schemas.TranslatedFile(translatedFileUrl=f"{call.request.base_url}download_file/{key}")
 
 
 def _refusing(status: int, work: Callable[..., Any], *args: Any) -> Any:
@@ -203,13 +197,16 @@ def _refusing(status: int, work: Callable[..., Any], *args: Any) -> Any:
         raise RefusedError(status, str(error)) from None
 
 
-async def download_file(call: Call) -> Response:
-    """GET /download_file/NAME: a translated file."""
-    found = call.state.files.get(call.request.path_params["name"])
+@routes.get(
+    "/download_file/{name}", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}}
+)
+async def download_file(call: Admitted, name: str) -> Response:
+    """A translated file."""
+    found = call.service.files.get(name)
     if found is None:
         raise RefusedError(404, "This file does not exist or has expired; translate it again.")
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", found.name)
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    shown = re.sub(r"[^A-Za-z0-9._-]", "_", found.name)
+    headers = {"Content-Disposition": f'attachment; filename="{shown}"'}
     return Response(found.data, media_type="application/octet-stream", headers=headers)
 
 
@@ -220,7 +217,7 @@ async def stream(call: Call, worker: Worker | None, layout: Layout) -> Streaming
     """
     if worker is None:
         as_it_is = layout.write(await call.translate(None, layout.sentences, Options()))
-        return StreamingResponse(iter([_event({"translatedText": as_it_is})]), media_type="text/event-stream")
+        return StreamingResponse(iter([_event({"translatedText": as_it_is})]), headers=_EVENTS)
     work = MethodCall("stream", (layout.sentences,))
     ticket = Ticket(call.deadline, call.client, worker.about["beam"], work=work)
     worker.make_room(ticket.client, ticket.beam * sum(map(len, layout.sentences)))
@@ -233,7 +230,7 @@ async def stream(call: Call, worker: Worker | None, layout: Layout) -> Streaming
     ticket.part = put
     ticket.answer.add_done_callback(lambda _: put(None))
     worker.submit(ticket)
-    return StreamingResponse(_events(ticket, layout, parts), media_type="text/event-stream")
+    return StreamingResponse(_events(ticket, layout, parts), headers=_EVENTS)
 
 
 async def _events(ticket: Ticket, layout: Layout, parts: "asyncio.Queue[Any]") -> AsyncIterator[str]:
@@ -264,56 +261,56 @@ def _event(tree: dict[str, Any]) -> str:
     return f"data: {json.dumps(tree, ensure_ascii=False, allow_nan=False)}\n\n"
 
 
-async def detect(call: Call) -> Response:
-    """POST /detect: the loaded source languages that fit a text, best first."""
-    text = call.fields.text("q")
-    call.check_size([text])
-    (found,) = await call.detect([text])
-    return JSONResponse(
-        [{"confidence": sure, "language": code} for code, sure in found[:3] if sure or code == found[0][0]]
-    )
+@routes.post("/detect")
+async def detect(call: Admitted, body: schemas.DetectRequest) -> list[schemas.Detected]:
+    """The loaded source languages that fit a text, best first."""
+    call.check_size(body.q)
+    (found,) = await call.detect([body.q])
+    return [schemas.Detected(confidence=sure, language=code) for code, sure in found[:3] if sure or code == found[0][0]]
 
 
-async def list_languages(call: Call) -> Response:
-    """GET /languages: every language of the loaded models, with the languages it can be translated into."""
-    pairs = call.state.pairs
-    codes = dict.fromkeys([*pairs, *call.state.targets])
-    return JSONResponse(
-        [{"code": code, "name": languages.name(code), "targets": pairs.get(code, [])} for code in codes]
-    )
+@routes.get("/languages")
+async def list_languages(call: Admitted) -> list[schemas.Language]:
+    """Every language of the loaded models, with the languages it can be translated into."""
+    pairs = call.service.pairs
+    codes = dict.fromkeys([*pairs, *call.service.targets])
+    return [schemas.Language(code=code, name=languages.name(code), targets=pairs.get(code, [])) for code in codes]
 
 
-async def settings(call: Call) -> Response:
-    """GET /frontend/settings: settings for a web form."""
-    first = next(iter(call.state.of_kind("translate").values()), None)
-    return JSONResponse(
-        {
-            "apiKeys": bool(call.state.access.tokens),
-            "charLimit": call.limits.characters,
-            "filesTranslation": True,
-            "frontendTimeout": 500,
-            "keyRequired": bool(call.state.access.tokens),
-            "language": {side: first.about[side] for side in ("source", "target")} if first else {},
-            "suggestions": call.state.suggestions is not None,
-            "supportedFilesFormat": [f".{ending}" for ending in FORMATS],
-        }
-    )
+@routes.get("/frontend/settings")
+async def settings(call: Admitted) -> dict[str, Any]:
+    """Settings for a web form."""
+    first = next(iter(call.service.of_kind("translate").values()), None)
+    return {
+        "apiKeys": bool(call.service.access.tokens),
+        "charLimit": call.limits.characters,
+        "filesTranslation": True,
+        "frontendTimeout": 500,
+        "keyRequired": bool(call.service.access.tokens),
+        "language": {side: first.about[side] for side in ("source", "target")} if first else {},
+        "suggestions": call.service.suggestions is not None,
+        "supportedFilesFormat": [f".{ending}" for ending in FORMATS],
+    }
 
 
-async def suggest(call: Call) -> Response:
-    """POST /suggest: append a better translation `s` of `q` to the operator's file, if there is one."""
-    if call.state.suggestions is None:
+@routes.post("/suggest")
+async def suggest(call: Admitted, body: schemas.SuggestRequest) -> schemas.Success:
+    """Append a better translation of a text to the operator's file, if there is one."""
+    if call.service.suggestions is None:
         raise RefusedError(403, "Suggestions are disabled on this server.")
-    kept = {name: call.fields.text(name) for name in ("q", "s", "source", "target")}
-    call.check_size([kept["q"], kept["s"]])
-    line = json.dumps(kept, ensure_ascii=False)
-    with call.state.suggestions.open("a", encoding="utf-8") as file:
+    call.check_size(body.q, body.s)
+    line = json.dumps(body.model_dump(include={"q", "s", "source", "target"}), ensure_ascii=False)
+    with call.service.suggestions.open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
-    return JSONResponse({"success": True})
+    return schemas.Success(success=True)
 
 
-async def health(call: Call) -> Response:
-    """GET /health: "ok" if every model has passed its self-test and none is stuck; otherwise 503 and the reason."""
-    if call.state.trouble:
-        return JSONResponse({"status": "unavailable", "error": call.state.trouble}, 503)
-    return JSONResponse({"status": "ok"})
+@routes.get(
+    "/health", responses={503: {"model": schemas.Health, "description": "not ready"}}, response_model_exclude_none=True
+)
+async def health(call: Admitted, response: Response) -> schemas.Health:
+    """Whether every model has passed its self-test and none is stuck."""
+    if call.service.trouble:
+        response.status_code = 503
+        return schemas.Health(status="unavailable", error=call.service.trouble)
+    return schemas.Health(status="ok")

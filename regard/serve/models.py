@@ -23,7 +23,7 @@ from regard.data.expects import expectations
 from regard.decode.beam import SearchStep
 from regard.errors import DataError, numbered
 from regard.look import html
-from regard.look.change import Change, change
+from regard.look.change import Change, Mask, SetRow, ShiftRow, Silence, Temperature, change
 from regard.look.html import page_tree
 from regard.look.record import attentions
 from regard.look.trace import Trace
@@ -32,7 +32,6 @@ from regard.models.contract import attentions_to_source
 from regard.models.registry import entry
 from regard.processes import Running
 from regard.serve import examples, languages
-from regard.serve.changes import parse
 from regard.serve.inside import TOGETHER, explain, follow_path, output, watch, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.queue import Options, TraceRequest, Written
@@ -101,10 +100,10 @@ class TranslationModel(ServedModel):
 
     def describe(self) -> dict[str, Any]:
         """The description of the model for clients."""
-        sides = {"source": self.translator.source_language, "target": self.translator.target_language}
-        codes = {side: languages.canonical(code) for side, code in sides.items()}
+        codes = {"source": self.translator.source_language, "target": self.translator.target_language}
+        codes = {side: languages.canonical(code) for side, code in codes.items()}
         return {
-            **{side: {"code": code, "name": languages.name(code)} for side, code in codes.items()},
+            **{side: {"code": code, "name": ""} for side, code in codes.items()},  # the server has the names
             **super().describe(),
             "expects": expectations(self.translator.experiment.data, self.translator.source_vocabulary),
             "bytes": self.card.get("bytes"),
@@ -199,7 +198,7 @@ class TranslationModel(ServedModel):
         return dataclasses.replace(_part(trace, look), changes=marks)
 
     def _changes(self, look: TraceRequest) -> list[Change]:
-        changes = parse(look.changes, self.limits.changes)
+        changes = [_read_change(one) for one in look.changes]
         self.translator.check_changes(changes)
         return changes
 
@@ -395,6 +394,22 @@ class Live:
 def _reads(name: str | None) -> bool:
     """Whether an attention module belongs to the encoder."""
     return name is not None and name.startswith("encoder")
+
+
+def _read_change(given: Mapping[str, Any]) -> Change:
+    """The change that a client described, such as {"kind": "mask", "position": 3}."""
+    match given:
+        case {"kind": "mask", "position": position}:
+            return Mask(position)
+        case {"kind": "temperature", "value": value}:
+            return Temperature(value)
+        case {"kind": "set-row", "t": t, "position": position, "head": head}:
+            return SetRow(t, position, head=head)
+        case {"kind": "shift-row", "t": t, "by": by, "head": head}:
+            return ShiftRow(t, by, head=head)
+        case {"kind": "silence", "name": name, "head": head}:
+            return Silence(name, head)
+    raise ValueError(f"There is no change {given}.")  # the server has checked it
 
 
 def _written(one: Translation, tokens: int, links: Any = ()) -> Written:

@@ -10,7 +10,7 @@ Costs are characters times beam, which are known without tokenising.
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ class TraceRequest(NamedTuple):
     target: str | tuple[str, ...] | None = None
     prefix: str | tuple[str, ...] | None = None
     beam: int | None = None
-    changes: Any = None  # as sent, unchecked
+    changes: Sequence[Mapping[str, Any]] = ()  # checked, each with its kind
     tree: bool = False
     layers: tuple[int, ...] | None = None  # the layers and heads to return; None is all
     heads: tuple[int, ...] | None = None

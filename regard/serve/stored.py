@@ -5,7 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Hashable
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from regard.serve.languages import without_region
 from regard.serve.limits import RefusedError
@@ -52,18 +52,6 @@ class Glossary(NamedTuple):
     target: str
     terms: tuple[tuple[str, str], ...]
     created: str
-
-    def describe(self) -> dict[str, Any]:
-        """Its description in DeepL's format."""
-        return {
-            "glossary_id": self.id,
-            "name": self.name,
-            "ready": True,
-            "source_lang": self.source,
-            "target_lang": self.target,
-            "creation_time": self.created,
-            "entry_count": len(self.terms),
-        }
 
 
 class Glossaries:

@@ -13,6 +13,9 @@ export class Refused extends Error {
 /** Keep a token for this tab; it is sent as a header and never becomes part of an address. */
 export const keepToken = (token) => sessionStorage.setItem(KEY, token);
 
+/** Whether a token is kept for this tab. */
+export const hasToken = () => sessionStorage.getItem(KEY) !== null;
+
 const headers = (extra) => {
   const token = sessionStorage.getItem(KEY);
   return token ? { ...extra, Authorization: `Bearer ${token}` } : extra;

@@ -24,6 +24,7 @@ import {
   worth,
 } from "./session.js";
 import { state } from "./state.js";
+import { askForToken } from "./token.js";
 
 Object.assign(host, {
   live: true,
@@ -119,26 +120,6 @@ function examples(place) {
       offered.map((text) => button(text, () => take(text), { class: "chip" })),
     ],
   );
-}
-
-function askForToken(message) {
-  const input = h("input", { type: "password", autocomplete: "off", "aria-label": "Token", size: 36 });
-  const form = h(
-    "form",
-    {
-      class: "card token",
-      onsubmit: (event) => {
-        event.preventDefault();
-        keepToken(input.value);
-        location.reload();
-      },
-    },
-    h("h2", {}, "This server needs a token"),
-    h("p", { class: "note" }, message),
-    h("div", { class: "row" }, input, h("button", { class: "strong" }, "Open")),
-  );
-  put(document.querySelector("main"), form);
-  input.focus();
 }
 
 async function start() {

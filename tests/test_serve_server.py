@@ -1,12 +1,9 @@
-"""How connections and bursts of work come in: many connections in one turn of the loop, one burst over many turns."""
+"""The server process: connections without room, the files of the page, ports, signals."""
 
-import asyncio
-import errno
 import json
 import os
 import signal
 import socket
-from collections import Counter
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -20,41 +17,7 @@ from test_serve_life import request, total, waiting, without_room
 from regard.errors import RunError
 from regard.serve.access import Access
 from regard.serve.app import FOLDERS
-from regard.serve.process import Server, serve
-from regard.serve.protocol import Listener, Protocol
-from regard.serve.state import EACH, Turns
-
-
-def test_a_burst_is_spread_over_turns_in_its_order() -> None:
-    """Also if one of it fails or is given up meanwhile."""
-    now, ran, failed = 0, dict[int, int](), []
-
-    async def go() -> None:
-        loop, turns = asyncio.get_running_loop(), Turns()
-        loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
-
-        def count_turns() -> None:
-            nonlocal now
-            now += 1
-            ticking.append(loop.call_soon(count_turns))
-
-        async def take(number: int) -> None:
-            await turns.take()
-            ran[number] = now
-
-        ticking: list[asyncio.Handle] = []
-        count_turns()
-        turns.add(lambda: 1 / 0)
-        tasks = [asyncio.create_task(take(number)) for number in range(5 * EACH)]
-        await asyncio.sleep(0)
-        tasks[3].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        ticking[-1].cancel()
-
-    asyncio.run(go())
-    assert [type(error) for error in failed] == [ZeroDivisionError]
-    assert list(ran) == [number for number in range(5 * EACH) if number != 3]
-    assert max(Counter(ran.values()).values()) == EACH
+from regard.serve.server import Server, serve
 
 
 def test_a_new_connection_without_room_is_refused_however_its_request_comes() -> None:
@@ -70,7 +33,6 @@ def test_a_new_connection_without_room_is_refused_however_its_request_comes() ->
                 found = b"".join(iter(lambda: line.recv(1 << 16), b""))
                 head, _, body = found.partition(b"\r\n\r\n")
                 assert (head[:13], json.loads(body).keys()) == (b"HTTP/1.1 429 ", {"error"}), cuts
-                assert (head.count(b"\r\ndate: "), head.count(b"\r\nconnection: close")) == (1, 1), cuts
         assert total(server, "regard_refused_total") == before + 5
         for sent in (b"", whole[:50], whole):  # clients that leave without a word
             with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
@@ -118,64 +80,12 @@ def test_a_port_in_use_is_refused_in_one_sentence() -> None:
         serve([FOLDERS[0]], access=Access("192.0.2.1"))
 
 
-class Full(socket.socket):
-    """A listening socket of a process that has no room for another open file at first."""
-
-    failures = 2
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        if self.failures:
-            self.failures -= 1
-            raise OSError(errno.EMFILE, "Too many open files")
-        return super().accept()
-
-
-def test_connections_are_accepted_again_once_there_are_open_files(logged: list[str]) -> None:
-    class Echo(asyncio.Protocol):
-        def connection_made(self, transport: Any) -> None:
-            self.transport = transport
-
-        def data_received(self, data: bytes) -> None:
-            self.transport.write(data)
-            self.transport.close()
-
-    class Open:
-        class limits:  # noqa: N801
-            header_bytes = 100
-
-        def refuse_head(self, data: bytes, client: str) -> None:
-            return None
-
-    async def go() -> bytes:
-        with Full() as listener:
-            listener.bind(("127.0.0.1", 0))
-            accepting = Listener(listener, Open(), Echo, None)  # type: ignore[arg-type]
-            reader, writer = await asyncio.open_connection(*listener.getsockname())
-            writer.write(b"hello")
-            found = await asyncio.wait_for(reader.read(), PATIENCE)
-            writer.close()
-            accepting.close()
-            return found
-
-    assert asyncio.run(go()) == b"hello"
-    assert [said for said in logged if "accepted" in said] == [
-        "No connection can be accepted at the moment: [Errno 24] Too many open files"
-    ] * 2
-
-
-def test_a_second_signal_finds_closed_sockets_and_changes_nothing_unless_it_is_an_interrupt() -> None:
-    state: Any = SimpleNamespace(stopping=False)
-    server = Server(uvicorn.Config("none"), state, state)
-
-    async def go() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            server.listeners = [Listener(one, state, Protocol, None)]  # type: ignore[arg-type]
-            server.handle_exit(signal.SIGTERM, None)
-            server.listeners[0].close()
+def test_a_second_signal_changes_nothing_unless_it_is_an_interrupt() -> None:
+    middleware: Any = SimpleNamespace(service=SimpleNamespace(stopping=False))
+    server = Server(uvicorn.Config("none"), middleware)
+    for _ in range(2):
         server.handle_exit(signal.SIGTERM, None)
-        assert (state.stopping, server.should_exit) == (True, False)
-        server.handle_exit(signal.SIGINT, None)
-        assert server.should_exit
-        assert server.force_exit
-
-    asyncio.run(go())
+        assert (server.service.stopping, server.should_exit) == (True, False)
+    server.handle_exit(signal.SIGINT, None)
+    assert server.should_exit
+    assert server.force_exit

@@ -5,7 +5,6 @@ import errno
 import gc
 import logging
 import resource
-import select
 import signal
 import socket
 import sys
@@ -13,83 +12,49 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from regard.errors import RunError
 from regard.serve.access import Access, read_tokens, secured
-from regard.serve.app import build
-from regard.serve.guard import Guard
 from regard.serve.languages import check_code
 from regard.serve.limits import Limits
 from regard.serve.model_process import SWITCH, OncePerMinute
-from regard.serve.protocol import Listener, Protocol
-from regard.serve.state import ServerState
+from regard.serve.service import Service
+
+if TYPE_CHECKING:
+    from regard.serve.middleware import Middleware
 
 _SPARE_FILES = 128  # open files that are kept for logs, models, pipes and connections being accepted
-_ACCEPTING = 2.0  # seconds to accept the connections in the backlog at shutdown
-_LAST = 0.3  # seconds in which requests on accepted connections still get a 503
+_CLOSING = 3  # seconds in which clients may read the last answers after the requests are finished
 
 
 class Server(uvicorn.Server):
     """uvicorn's server; after the first signal it refuses new requests and answers the accepted ones."""
 
-    def __init__(self, config: uvicorn.Config, guard: Guard, state: ServerState) -> None:
+    def __init__(self, config: uvicorn.Config, middleware: "Middleware") -> None:
         super().__init__(config)
-        self.guard, self.state = guard, state
-        self.listening = threading.Event()
-        self.listeners: list[Listener] = []
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
-        await super().startup([])  # connections are accepted by our own listeners
-        protocol = partial(Protocol, self.guard, {}, self.config, self.server_state, self.lifespan.state)
-        self.listeners = [Listener(one, self.guard, protocol, self.server_state) for one in sockets or ()]
-        # What is loaded stays loaded, and a full collection over it would block every request.
-        gc.collect()
-        gc.freeze()
-        self.listening.set()
+        self.middleware, self.service = middleware, middleware.service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start to shut down; a second SIGINT exits immediately."""
-        if self.guard.stopping:
-            if sig == signal.SIGINT:
-                self.should_exit = self.force_exit = True
-            return
-        self.guard.stopping = self.state.stopping = True
-        for listener in self.listeners:
-            listener.hold_silent(0)  # connections that the system still holds at exit are reset
+        if not self.service.stopping:
+            self.service.stopping = True
+        elif sig == signal.SIGINT:
+            self.should_exit = self.force_exit = True
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: exit once no request is open, or the time to drain is over."""
-        if self.guard.stopping and not self.should_exit:
-            last = time.monotonic() + self.state.limits.drain
-            while self.guard.under_way and time.monotonic() < last and not self.force_exit:
+        if self.service.stopping and not self.should_exit:
+            last = time.monotonic() + self.service.limits.drain
+            while self.middleware.tasks and time.monotonic() < last and not self.force_exit:
                 await asyncio.sleep(0.05)
-            self.guard.end()
+            self.middleware.end()
             self.should_exit = True
         return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening; connections that are already accepted still get a 503 instead of a reset."""
-        held = select.poll()
-        for one in sockets or ():
-            one.listen(0)  # later connections are refused instead of reset, while those in the backlog are accepted
-            held.register(one, select.POLLIN)
-        last = time.monotonic() + _ACCEPTING
-        while held.poll(0) and time.monotonic() < last:
-            await asyncio.sleep(0)
-        for listener in self.listeners:
-            listener.close()
-        for one in sockets or ():
-            one.close()
-        last = time.monotonic() + _LAST
-        while time.monotonic() < last or (self.guard.under_way and time.monotonic() < last + _LAST):
-            await asyncio.sleep(0.02)
-        await super().shutdown(sockets)
 
 
 def serve(
@@ -119,13 +84,17 @@ def serve(
     for name in ("asyncio", "uvicorn.error", "regard.serve"):
         logging.getLogger(name).addFilter(OncePerMinute())
     sys.setswitchinterval(SWITCH)
-    state = ServerState([str(run) for run in runs], _within_open_files(limits or Limits()), access, engine)
-    state.unnamed = dict(zip(("source", "target"), languages, strict=True))
-    state.suggestions = None if suggestions is None else Path(suggestions)
+    service = Service([str(run) for run in runs], _within_open_files(limits or Limits()), access, engine)
+    service.unnamed = dict(zip(("source", "target"), languages, strict=True))
+    service.suggestions = None if suggestions is None else Path(suggestions)
+    _drop_unread(listener, service.limits.reading)
     try:
-        _answer(_server(state), listener, lambda: ready(address) if ready is not None else None)
+        # Imported here, while the models are loading: FastAPI takes half a second.
+        from regard.serve.app import build
+
+        _answer(_server(build(service)), listener, lambda: ready(address) if ready is not None else None)
     finally:
-        state.close()
+        service.close()
 
 
 def _check_runs(runs: Sequence[str | Path], languages: tuple[str, str]) -> None:
@@ -146,21 +115,28 @@ def _within_open_files(limits: Limits) -> Limits:
     return replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
 
 
-def _server(state: ServerState) -> Server:
-    guard = build(state)
+def _drop_unread(listener: socket.socket, seconds: float) -> None:
+    """Let the system close connections whose client has read nothing for so long; accepted sockets inherit it."""
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * seconds))
+
+
+def _server(middleware: "Middleware") -> Server:
+    limits = middleware.limits
     config = uvicorn.Config(
-        guard,
-        http="httptools",
+        middleware,
+        http="h11",  # it bounds the head of a request, unlike httptools
+        h11_max_incomplete_event_size=2 * limits.header_bytes,  # the middleware is exact
         ws="none",
         loop="uvloop",
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=int(state.limits.sending) or 1,
-        timeout_graceful_shutdown=3,
+        limit_concurrency=limits.connections + 1,
+        timeout_graceful_shutdown=_CLOSING,
         lifespan="off",
     )
-    return Server(config, guard, state)
+    return Server(config, middleware)
 
 
 def _answer(server: Server, listener: socket.socket, ready: Callable[[], None]) -> None:
@@ -169,8 +145,12 @@ def _answer(server: Server, listener: socket.socket, ready: Callable[[], None]) 
 
     def load() -> None:
         try:
-            server.state.open()
-            server.listening.wait()
+            server.service.open()
+            # What is loaded stays loaded, and a full collection over it would block every request.
+            gc.collect()
+            gc.freeze()
+            while not server.started:
+                time.sleep(0.01)
             ready()
         except BaseException as error:
             failed.append(error)
@@ -178,7 +158,7 @@ def _answer(server: Server, listener: socket.socket, ready: Callable[[], None]) 
 
     threading.Thread(target=load, name="load", daemon=True).start()
     server.run(sockets=[listener])
-    if failed and not server.state.stopping:
+    if failed and not server.service.stopping:
         raise failed[0]
 
 

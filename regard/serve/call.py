@@ -1,0 +1,210 @@
+"""An admitted request, and how it reaches a model."""
+
+import asyncio
+import gzip
+import json
+import math
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any
+
+from fastapi import Depends, Request, Response, Security
+from fastapi.security import APIKeyHeader, APIKeyQuery, HTTPBearer
+
+from regard.processes import DiedError
+from regard.serve.access import AccessToken
+from regard.serve.limits import RefusedError, StoppedError, busy
+from regard.serve.model_process import GZIP
+from regard.serve.parameters import SMALL, unless_small
+from regard.serve.queue import MethodCall, Options, Ticket, Written
+from regard.serve.schemas import KEYS
+from regard.serve.service import Service
+from regard.serve.worker import Worker
+
+
+class Call:
+    """A request whose client may use the server."""
+
+    def __init__(self, request: Request, token: AccessToken | None) -> None:
+        self.service: Service = request.app.state.service
+        self.request, self.token, self.limits = request, token, self.service.limits
+        self.deadline = float(request.scope["regard.deadline"])  # shared by all work for the request
+
+    @property
+    def client(self) -> Hashable:
+        """The name of the token, or the client's address."""
+        return self.token.name if self.token else self.request.client.host if self.request.client else None
+
+    # --- checks
+
+    def check_size(self, *texts: str) -> None:
+        """Refuse texts that are too long."""
+        longest = max(map(len, texts), default=0)
+        if longest > self.limits.characters:
+            raise RefusedError(
+                422, f"Invalid request: request ({longest}) exceeds text limit ({self.limits.characters})"
+            )
+
+    def check_most(self, name: str, value: int | None, most: int) -> None:
+        """Refuse a number above a limit."""
+        if value is not None and value > most:
+            raise RefusedError(400, f"Invalid request: {name} parameter must be <= {most}")
+
+    def count(self, texts: Sequence[str]) -> None:
+        """Count the characters of a request, and refuse it above the quota of its token."""
+        characters = sum(map(len, texts))
+        if self.token:
+            self.token.count_characters(characters, time.monotonic(), self.request.url.path)
+        self.service.metrics.characters += characters
+
+    # --- work
+
+    async def detect(self, texts: list[str]) -> list[list[tuple[str, float]]]:
+        """For each text, the loaded source languages with a confidence in percent, best first.
+
+        The confidence is how well the text fits the vocabulary, times the probability of the language among the loaded
+        ones. It is low for a text in none of them, and for a text that fits two.
+        """
+        fits: list[dict[str, tuple[float, float]]] = [{} for _ in texts]
+        for worker in self.service.of_kind("translate").values():
+            code = worker.about["source"]["code"]
+            for each, found in zip(fits, await self.run_in_thread(worker, "fit", texts), strict=True):
+                each[code] = max(each.get(code, found), found)
+        return [_confidences(each) for each in fits]
+
+    async def translate(self, worker: Worker | None, texts: list[str], options: Options) -> list[Written]:
+        """Translate each text; the work stops when the client disconnects.
+
+        Without a model, the texts are already in the target language and are returned unchanged.
+        """
+        if worker is None or not texts:
+            return [Written(text) for text in texts]
+        beam = max(worker.about["beam"], options.nbest)
+        if options.nbest > 1:
+            options = options._replace(beam=beam)
+        ticket = Ticket(self.deadline, self.client, beam, options)
+        ticket.add(texts)
+        worker.make_room(ticket.client, ticket.cost)
+        self.count(texts)
+        return list(await self._wait(worker, ticket))
+
+    async def answer(self, worker: Worker, method: str, *args: Any) -> Response:
+        """The result of an exclusive method of the model; the model process serialises and compresses it."""
+        packed = accepts_gzip(self.request)
+        worker.make_room(self.client)
+        work = MethodCall(method, args, True, packed)
+        return _json_response(await self._wait(worker, Ticket(self.deadline, self.client, work=work)), packed)
+
+    async def respond(self, size: int, build: Callable[[], Any]) -> Response:
+        """The result of `build` as a JSON response; a large one is built and compressed in a thread."""
+        packed = size > SMALL and accepts_gzip(self.request)
+
+        def write() -> bytes:
+            data = json.dumps(build(), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+            return gzip.compress(data, GZIP, mtime=0) if packed else data
+
+        return _json_response(await unless_small(size, write), packed)
+
+    async def run_in_thread(self, worker: Worker, method: str, *args: Any) -> Any:
+        """The result of a method that needs no decoding; retried once if the process dies."""
+        worker.make_room()
+        try:
+            async with asyncio.timeout(self.deadline - time.monotonic()):
+                for _ in range(2):
+                    while worker.trouble in ("dead", "restarting"):
+                        await asyncio.sleep(0.1)
+                    with suppress(DiedError):
+                        return await asyncio.wrap_future(await asyncio.to_thread(worker.run_in_thread, method, *args))
+        except TimeoutError:
+            raise self._too_late() from None
+        raise RefusedError(503, f"The model {worker.name} does not answer at the moment.", {"Retry-After": "10"})
+
+    @contextmanager
+    def receiving(self, worker: Worker) -> Iterator[None]:
+        """Hold a slot while a picture is received and decoded; refuse it if all slots or the queue are full."""
+        worker.make_room(self.client)
+        if self.service.receiving >= self.limits.pictures:
+            self.service.metrics.refused.labels("queue").inc()
+            raise busy("pictures are arriving")
+        self.service.receiving += 1
+        try:
+            yield
+        finally:
+            self.service.receiving -= 1
+
+    async def _wait(self, worker: Worker, ticket: Ticket) -> Any:
+        worker.submit(ticket)
+        answer = asyncio.wrap_future(ticket.answer)
+        leaving = asyncio.create_task(_until_gone(self.request))
+        try:
+            left = ticket.deadline - time.monotonic()
+            await asyncio.wait({answer, leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            if leaving.done():
+                raise RefusedError(400, "The client closed the connection.")
+            raise self._too_late()
+        except StoppedError:
+            raise self._too_late() from None
+        finally:
+            ticket.gone = True
+            ticket.answer.cancel()
+            leaving.cancel()
+
+    def _too_late(self) -> RefusedError:
+        return RefusedError(503, f"This took longer than {self.limits.seconds:g} seconds.", {"Retry-After": "10"})
+
+
+# /spec describes these ways to send a token; `Access.admit` reads all of them.
+_BEARER = HTTPBearer(auto_error=False, description="the token", scheme_name="bearer")
+_DEEPL = APIKeyHeader(
+    name="Authorization", auto_error=False, description="DeepL-Auth-Key and the token", scheme_name="deepl"
+)
+_QUERY = APIKeyQuery(name="api_key", auto_error=False, description="the token", scheme_name="api_key")
+
+
+def admit(
+    request: Request,
+    bearer: Annotated[Any, Security(_BEARER)],
+    deepl: Annotated[Any, Security(_DEEPL)],
+    query: Annotated[str | None, Security(_QUERY)],
+) -> Call:
+    """The call of a request with a valid token, if one is needed, to a server that has loaded its models."""
+    service: Service = request.app.state.service
+    path = request.url.path
+    key = getattr(request.state, "key", None) or next(
+        (request.query_params[name] for name in KEYS if name in request.query_params), None
+    )
+    token = service.access.admit(path, request.headers, key)
+    if service.loading and path not in ("/health", "/metrics"):
+        raise RefusedError(
+            503, "The models are being loaded; GET /health reports when they are ready.", {"Retry-After": "2"}
+        )
+    return Call(request, token)
+
+
+Admitted = Annotated[Call, Depends(admit)]
+
+
+def accepts_gzip(request: Request) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+def _json_response(body: bytes, packed: bool) -> Response:
+    headers = {"Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if packed else {})}
+    return Response(body, headers=headers, media_type="application/json")
+
+
+def _confidences(fits: Mapping[str, tuple[float, float]]) -> list[tuple[str, float]]:
+    """Languages with (fit, code length in nats) -> languages with their confidence in percent, best first."""
+    shortest = min((length for _, length in fits.values()), default=0.0)
+    likely = {code: math.exp(shortest - length) for code, (_, length) in fits.items()}
+    total = sum(likely.values())
+    found = [(code, round(100 * fit * likely[code] / total, 1)) for code, (fit, _) in fits.items()]
+    return sorted(found, key=lambda pair: (-pair[1], fits[pair[0]][1]))  # if none fits, the likeliest first
+
+
+async def _until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,145 @@
+"""The running server as its endpoints see it: the loaded models, and which of them a request uses."""
+
+import logging
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+
+from regard.runs.included import FOLDERS
+from regard.serve import languages
+from regard.serve.access import Access
+from regard.serve.limits import Limits, RefusedError
+from regard.serve.metrics import Metrics
+from regard.serve.stored import Glossaries, StoredFiles
+from regard.serve.worker import Worker
+from regard.work import usable_cores
+
+log = logging.getLogger("regard.serve")
+
+
+class Service:
+    """The loaded models and what all requests share."""
+
+    def __init__(self, runs: Sequence[str], limits: Limits, access: Access, engine: str = "regard") -> None:
+        self.limits = limits
+        self.access = access
+        self.metrics = Metrics()
+        self.files, self.glossaries = StoredFiles(), Glossaries()
+        self.held = 0  # bytes of answers that clients have not read yet
+        self.stopping = False
+        self.suggestions: Path | None = None  # the file that keeps them
+        self.unnamed = {"source": "", "target": ""}  # the languages of runs that do not name them
+        self.receiving = 0  # pictures
+        self.workers: dict[str, Worker] = {}  # in the order given; empty while they are loaded
+        self.loading = True
+        # The threads of a model wait for each other at every operation. With more threads than free cores, each wait
+        # lasts until the system schedules the slowest one.
+        threads = max(1, (usable_cores() - 1) // max(1, len(runs)))
+        self._opened = [Worker(run, limits, self.metrics, engine, threads) for run in runs]  # loaded in parallel
+        self.metrics.held.set_function(lambda: self.held)
+
+    def open(self) -> None:
+        """Wait until every model is loaded, and start them; raises the first loading error."""
+        loaded: dict[str, Worker] = {}
+        for worker in self._opened:
+            worker.open()
+            worker.held = lambda: self.held
+            worker.about["id"] = _unused(worker.name, loaded)
+            loaded[worker.name] = worker
+        self.workers = loaded
+        self._name_languages()
+        for worker in loaded.values():
+            worker.start()
+        self.loading = False
+
+    def _name_languages(self) -> None:
+        """Set the languages of runs that do not name them; warn if the operator does not either."""
+        left = []
+        for worker in self.of_kind("translate").values():
+            for side, given in self.unnamed.items():
+                if worker.about[side]["code"] == languages.UNDETERMINED:
+                    code = languages.canonical(given)
+                    worker.about[side] = {"code": code, "name": languages.name(code)}
+                    left += [] if given else [worker.run]
+        if left:
+            log.warning(
+                "%s: the run does not name its languages, so they are served as %s; name them with --source-language "
+                "and --target-language, or train with data.source_language and data.target_language.",
+                ", ".join(dict.fromkeys(left)),
+                languages.UNDETERMINED,
+            )
+
+    def close(self) -> None:
+        """End all model processes; immediately if they are still loading."""
+        for worker in self._opened:
+            worker.close(*([0.0] if self.loading else []))
+
+    @property
+    def trouble(self) -> str:
+        """Why the server is not ready, or an empty string."""
+        if self.stopping:
+            return "stopping"
+        if self.loading:
+            return "the models are being loaded"
+        return next((f"{name}: {worker.trouble}" for name, worker in self.workers.items() if worker.trouble), "")
+
+    # --- choosing a model
+
+    def of_kind(self, kind: str) -> dict[str, Worker]:
+        """The models that translate ("translate") or describe pictures ("caption")."""
+        return {name: worker for name, worker in self.workers.items() if worker.about["kind"] == kind}
+
+    @property
+    def pairs(self) -> dict[str, list[str]]:
+        """Source code -> target codes."""
+        pairs: dict[str, list[str]] = {}
+        for worker in self.of_kind("translate").values():
+            targets = pairs.setdefault(worker.about["source"]["code"], [])
+            if worker.about["target"]["code"] not in targets:
+                targets.append(worker.about["target"]["code"])
+        return pairs
+
+    @property
+    def targets(self) -> list[str]:
+        """The codes of all target languages, without duplicates."""
+        return list(dict.fromkeys(code for codes in self.pairs.values() for code in codes))
+
+    def named(self, name: str, kind: str) -> Worker:
+        """The model of a kind with this name; the first of the kind if the name is empty."""
+        among, does = self.of_kind(kind), {"translate": "translates", "caption": "describes pictures"}[kind]
+        if name in FOLDERS and name not in self.workers:
+            name = FOLDERS[name]  # en-fr/bahdanau is the model en-fr-bahdanau
+        if name and name not in self.workers:
+            raise RefusedError(404, f"There is no model {name[:80]!r}; GET /api/v1/models lists them.")
+        if name and name not in among:
+            raise RefusedError(422, f"The model {name} is not one that {does}; GET /api/v1/models lists the kinds.")
+        if not among:
+            raise RefusedError(404, f"No loaded model {does}; GET /api/v1/models lists the models and their kinds.")
+        return among[name] if name else next(iter(among.values()))
+
+    def between(self, source: str, target: str) -> Worker | None:
+        """The first translator from one code into the other."""
+        for worker in self.of_kind("translate").values():
+            if (worker.about["source"]["code"], worker.about["target"]["code"]) == (source, target):
+                return worker
+        return None
+
+    def language(self, code: str, known: list[str]) -> str:
+        """The known code that matches a client's code; raises if there is none."""
+        found = languages.among(code, known)
+        if found is None:
+            raise RefusedError(400, f"{code[:40]} is not supported")
+        return found
+
+    # --- work
+
+    def refusal(self, kind: str, client: Hashable) -> RefusedError | None:
+        """Why no model of a kind can take a request, or None if one can."""
+        found = [worker.refusal(client) for worker in self.of_kind(kind).values()]
+        return found[0] if all(found) and found else None
+
+
+def _unused(name: str, among: Mapping[str, Worker]) -> str:
+    number, found = 1, name
+    while found in among:
+        number, found = number + 1, f"{name}-{number + 1}"
+    return found
