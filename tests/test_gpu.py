@@ -38,7 +38,7 @@ from regard.training.objectives import (
 )
 from regard.training.start import train
 from regard.training.task import Loss, Task
-from regard.training.update import Late, MicroBatch, Update, arithmetic
+from regard.training.update import DelayedNumbers, MicroBatch, Update, arithmetic
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -175,7 +175,7 @@ def updates(name, precision, capture, steps=8, dropout=0.0, batches=FewBatches):
         config = dataclasses.replace(config, dropout=dropout)
     task, ranks = batches(name), Ranks(torch.device("cuda"))
     make = Update(build(name, config).cuda(), TrainConfig(precision=precision, rate=0.01), ranks, capture)
-    late, found = Late(ranks.device), []
+    late, found = DelayedNumbers(ranks.device), []
     with arithmetic(precision):
         for step in range(steps):
             seed_everything(1, step, 0)

@@ -17,7 +17,6 @@ from regard.api.terms import Placement, Termbase, TermPairs, elide, link_terms, 
 from regard.api.tracing import assemble
 from regard.api.trained import Trained
 from regard.api.what_ifs import locate
-from regard.data.expects import knows_no_capitals, languages_of
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
 from regard.decode.ensemble import Ensemble
@@ -33,6 +32,7 @@ from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
+from regard.runs.expects import knows_no_capitals, languages_of
 from regard.runs.experiment import Experiment
 from regard.symbols import END, PAD, UNKNOWN
 from regard.text.languages import other_language
