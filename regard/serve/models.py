@@ -34,7 +34,7 @@ from regard.processes import Running
 from regard.serve import examples, languages
 from regard.serve.inside import TOGETHER, explain, follow_path, output, watch, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
-from regard.serve.queue import Options, TraceRequest, Written
+from regard.serve.queue import Options, TraceRequest, TranslatedText
 from regard.symbols import END, UNKNOWN
 from regard.text.pharaoh import Gold
 
@@ -123,7 +123,7 @@ class TranslationModel(ServedModel):
 
     # --- translating
 
-    def translate(self, texts: list[str], options: Options, running: Running) -> list[Written]:
+    def translate(self, texts: list[str], options: Options, running: Running) -> list[TranslatedText]:
         """One translation for each text."""
         found = self._twin.translate(
             texts, beam=options.beam, nbest=options.nbest, terms=options.terms, stop=running.stopped
@@ -412,9 +412,9 @@ def _read_change(given: Mapping[str, Any]) -> Change:
     raise ValueError(f"There is no change {given}.")  # the server has checked it
 
 
-def _written(one: Translation, tokens: int, links: Any = ()) -> Written:
+def _written(one: Translation, tokens: int, links: Any = ()) -> TranslatedText:
     others, unknown = tuple(other.text for other in one.nbest), tuple(one.unknown[:_UNKNOWN_WORDS])
-    return Written(one.text, others, tokens, one.finished, tuple(one.flags), unknown, links, tuple(one.unplaced))
+    return TranslatedText(one.text, others, tokens, one.finished, tuple(one.flags), unknown, links, tuple(one.unplaced))
 
 
 def _part(trace: Trace, look: TraceRequest) -> Trace:
