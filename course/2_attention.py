@@ -112,7 +112,7 @@ class State(NamedTuple):
 
 
 class Ours(nn.Module):
-    looking = Looking(query="previous", shift=0, cross=("attention",))
+    attention_layout = Looking(query="previous", shift=0, cross=("attention",))
 
     def __init__(self, config):
         super().__init__()

@@ -19,7 +19,6 @@ from regard.api.tracing import describe_forced
 from regard.api.trained import Trained
 from regard.api.translator import Translator
 from regard.corpora import Example
-from regard.data.expects import expectations
 from regard.decode.beam import SearchStep
 from regard.errors import DataError, numbered
 from regard.look import html
@@ -31,6 +30,7 @@ from regard.look.trace_file import write
 from regard.models.contract import attentions_to_source
 from regard.models.registry import entry
 from regard.processes import Running
+from regard.runs.expects import expectations
 from regard.serve import examples, languages
 from regard.serve.inside import TOGETHER, explain, follow_path, output, watch, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
