@@ -8,12 +8,12 @@ import pytest
 import trained
 from commands import regard as command
 
-from regard.api.drafts import Draft, Translation, end_alike, join, split, whole
+from regard.api.drafts import Draft, Translation, end_alike, join, lower, split, whole
 from regard.api.flags import NOTES, wrong_with
-from regard.data.expects import expectations, is_tokenised, knows_no_capitals
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis
+from regard.runs.expects import expectations, is_tokenised, knows_no_capitals
 from regard.text.languages import other_language
 
 
@@ -69,7 +69,7 @@ def test_candidates_that_differ_in_the_kind_of_space_are_one(translator):
     encoded = translator.encode("the cat")
     found = [Hypothesis([5, number], -1.0, -1.0, "end", []) for number in range(4, 8)]
     texts = ["5 %", "5\u202f%", "5\u00a0%", "6 %"]
-    draft = Draft((0, 7), "the cat", encoded, None, found, texts)
+    draft = Draft((0, 7), "the cat", encoded, found=found, texts=texts)
     written = translator.candidates(draft, translator.settings(nbest=3, beam=4))
     assert [one.text for one in written] == ["5 %", "6 %"]
     assert written[0].nbest is written
@@ -171,6 +171,16 @@ def test_input_in_another_language_is_flagged(translator):
         ("Write to a.b@c.org.", "Écrivez à a.b@c.org .", "end", []),
         ("Write to a.b@c.org.", "Écrivez à a@c.org.", "end", ["number"]),
         ("See https://a.org/b12?c=34.", "Voir https://a.org/b12?c=3.", "end", ["number"]),
+        ("It costs $5.", "Cela coûte 5 dollars.", "end", []),
+        ("It costs $5.", "Cela coûte 5.", "end", ["number"]),
+        ("Only 5 % of it", "Seulement 5 pour cent", "end", []),
+        ("Only 5% of it", "Seulement cinq", "end", ["number"]),
+        ("Walk 3 km.", "Marchez trois.", "end", ["number"]),
+        ("Walk 3 km.", "Marchez trois kilomètres.", "end", []),
+        ("Come at 5:30.", "Venez à 17 h 30.", "end", []),
+        ("Come at 5:30.", "Venez à 6 h 30.", "end", ["number"]),
+        ("Well done 🎉", "Bien joué", "end", ["number"]),
+        ("Well done 🎉", "Bien joué 🎉", "end", []),
     ],
 )
 def test_output_that_is_no_translation_is_flagged(source: str, written: str, finished: str, expected: list[str]):
@@ -192,6 +202,28 @@ def test_a_model_of_lower_case_text_lower_cases_and_says_so():
     assert found.unknown == []
     assert "lower-cased" not in translator.translate(word).flags
     assert not trained.translator("bahdanau").lowercases  # "I"
+
+
+def test_capitals_are_read_as_a_sentence_and_written_as_capitals(translator):
+    plain = translator.translate("the cat sees the dog .").text
+    found = translator.translate("THE CAT SEES THE DOG .", nbest=2, beam=2)
+    assert found.text == plain.upper()
+    assert "unseen" not in found.flags
+    kept = translator.translate("the cat sees {name} .").text
+    assert translator.translate("THE CAT SEES {name} .").text == kept.upper().replace("{NAME}", "{name}")
+    known = Vocabulary.train(["NATO met .", "Stop here"], "word", 50)
+    forms = {
+        text: split(text, known.encode, 99).drafts[0].recased for text in ("NATO", "STOP HERE", "NATO MET", "Stop")
+    }
+    assert forms == {"NATO": "", "STOP HERE": "Stop here", "NATO MET": "", "Stop": ""}
+    assert lower("¡I AM İN PARIS, I!") == "¡I am İn paris, I!"
+
+
+def test_emoji_and_symbols_are_copied(translator):
+    for symbol in ("🎉", "☎️", "👩‍💻", "™", "→"):
+        found = translator.translate(f"the cat sees {symbol} the dog .")
+        assert found.text.count(symbol) == 1
+        assert not {"unseen", "number"} & set(found.flags)
 
 
 def test_what_a_run_expects_is_read_from_its_vocabulary():

@@ -10,10 +10,12 @@ import trained
 from commands import regard as command
 
 import regard as library
-from regard.api.drafts import copy_unknown
+from regard.api.drafts import Draft, copy_unknown
 from regard.api.files import translate_file
-from regard.api.terms import Termbase, link_terms, read_terms
+from regard.api.terms import SLACK, Termbase, _Wanted, elide, link_terms, read_terms
 from regard.data.vocabulary import Vocabulary
+from regard.decode.hypothesis import Hypothesis
+from regard.decode.terms import by_banks
 from regard.errors import ConfigError, DataError
 from regard.files.segment import Link
 from regard.symbols import END, UNKNOWN
@@ -212,3 +214,42 @@ def test_a_translator_copies_unknown_words_unless_they_are_to_be_kept(copier, mo
     assert copier.translate(f"{a} {b}", lexicon={b: "mot"}).text == f"{a} mot"
     with pytest.raises(ConfigError, match="unknown must be 'copy' or 'keep'"):
         copier.translate(a, unknown="drop")
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("Je vois la automobile.", "fr", "Je vois l'automobile."),
+        ("Que Le automobile de automobile", "fr-CA", "Que L'automobile d'automobile"),
+        ("la automobile", "de", "la automobile"),
+        ("voila automobile, la automobiles", "fr", "voila automobile, la automobiles"),
+        ("la automobile", "it", "l'automobile"),
+    ],
+)
+def test_the_word_before_a_term_is_elided(text: str, language: str, expected: str) -> None:
+    terms = Termbase({"car": "automobile", "house": "demeure"})
+    assert elide(text, terms, "a car and a house", language) == expected
+    assert elide("la demeure", terms, "a car and a house", language) == "la demeure"
+    assert elide("la automobile", terms, "a house", "fr") == "la automobile"
+
+
+def test_banks_take_turns_and_the_fullest_is_first() -> None:
+    """Candidates, the best first, with 0, 0, 1, 2 and 1 tokens of terms; the last one is impossible."""
+    total = torch.tensor([[-1.0, -2.0, -3.0, -4.0, -5.0, -float("inf")]])
+    reached = torch.tensor([[[0, 0], [0, 0], [1, 0], [1, 1], [0, 1], [2, 2]]])
+    assert by_banks(total, reached).tolist() == [[3, 2, 0, 4, 1, 5]]
+
+
+def test_a_translation_that_starts_over_after_its_term_is_too_long() -> None:
+    vocabulary = Vocabulary.train(["a b c d e f g h"] * 3, "word", 50)
+    ids = vocabulary.encode("a b c").ids
+    draft = Draft((0, 1), "x", vocabulary.encode("a"), found=[Hypothesis(ids, -1.0, -1.0, "end", [])])
+    wanted = _Wanted(draft, [((0, 1), "x", "d")], vocabulary, [])
+    wanted.spelled = [((0, 1), vocabulary.encode("d").ids)]
+    longest = len(ids) + 1 + SLACK
+    term = vocabulary.encode("d").ids
+    fits, over = (Hypothesis([*term, *ids[:1] * (size - 1)], -1.0, -1.0, "end", []) for size in (longest, longest + 1))
+    wanted.take([over])
+    assert wanted.whole == []
+    wanted.take([over, fits])
+    assert wanted.whole == [fits]

@@ -64,7 +64,11 @@ def test_the_command_fills_a_po_file_and_writes_a_memory(copier, tmp_path) -> No
     assert done.code == 0
     assert "1 segment, 1 sentence translated" in done.err
     expected = source.replace('%d"\nmsgstr ""', f'%d"\nmsgstr "{a} <b>{b}</b> %d"')
-    assert (tmp_path / "out.po").read_text(encoding="utf-8") == expected
+    written = (tmp_path / "out.po").read_text(encoding="utf-8")
+    assert written.replace("#, fuzzy\n", "").partition("\n\n")[2] == expected.partition("\n\n")[2]
+    assert written.count("#, fuzzy\n") == 1
+    command("translate", run, tmp_path / "app.po", "-o", tmp_path / "done.po", "--no-fuzzy", folder=tmp_path)
+    assert (tmp_path / "done.po").read_text(encoding="utf-8") == written.replace("#, fuzzy\n", "")
     assert command("translate", run, tmp_path / "app.po", "-o", tmp_path / "m.tmx", folder=tmp_path).code == 0
     (unit,) = read_units(str(tmp_path / "m.tmx"))
     assert set(unit.texts.values()) == {f"{a} {b} %d"}
@@ -108,7 +112,7 @@ def test_translate_file_and_download_file(server: Server) -> None:
     assert sorted(re.findall("</?b>", got.text)) == ["</b>", "<b>"]
     assert server.client.get("/download_file/nothing.html").status_code == 404
     for name, data, expected in [
-        ("x.docx", b"PK", "file ending"),
+        ("x.docx", b"PK", "the archive cannot be read"),
         ("x.po", b"msgid 'x", "must be a comment or a string"),
         ("x.html", b"caf\xe9", "not valid utf-8"),
     ]:
@@ -118,7 +122,7 @@ def test_translate_file_and_download_file(server: Server) -> None:
     assert "missing file" in server.client.post("/translate_file", data=fields).json()["error"]
     listed = server.client.get("/frontend/settings").json()
     assert listed["filesTranslation"] is True
-    assert {".po", ".html", ".srt"} <= set(listed["supportedFilesFormat"])
+    assert {".po", ".html", ".srt", ".docx"} <= set(listed["supportedFilesFormat"])
 
 
 def test_deepls_own_client_uses_glossaries_and_tags(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""Translate files: PO, XLIFF, HTML, Markdown, subtitles and plain text, and write TMX from any of them."""
+"""Translate files of any format of `regard.files`, and write TMX from any of them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -44,13 +44,19 @@ def translate_segments(
 
 
 def translate_file(
-    translator: Translator, file: Path | str, out: Path | str, progress: Progress | None = None, **options: Any
+    translator: Translator,
+    file: Path | str,
+    out: Path | str,
+    progress: Progress | None = None,
+    fuzzy: bool = True,
+    **options: Any,
 ) -> FileReport:
     """Translate a file into another one of the same format, or into a translation memory (.tmx).
 
     The extension is the format; if it is a language of the translator (train.en), the file is text. Everything that is
-    not translated is kept byte for byte, except for the language that an HTML page names; inline tags and placeholders
-    are kept once each. Options as for `Translator.translate`.
+    not translated is kept byte for byte, except for the language that the file names; inline tags and placeholders are
+    kept once each. With `fuzzy`, new translations in PO and XLIFF files are marked for review. Options as for
+    `Translator.translate`.
     """
     file, out = Path(file), Path(out)
     check_not_input(out, file)
@@ -70,7 +76,7 @@ def translate_file(
         aligned, sentences = translate_segments(translator, document.segments, progress=progress, **options)
         placed = list(zip(document.segments, aligned, strict=True))
         counted += sentences
-        data = document.write([place_tags(*pair) for pair in placed], translator.target_language)
+        data = document.write([place_tags(*pair) for pair in placed], translator.target_language, fuzzy)
         pairs += placed
     if memory:
         texts = ((spell(source), spell(source, target)) for source, target in pairs)

@@ -5,7 +5,7 @@ from collections import Counter
 
 from regard.data.vocabulary import Tokenised
 from regard.decode.hypothesis import flags, loops
-from regard.files.segment import ADDRESS, find_addresses
+from regard.files.segment import ADDRESS, SYMBOL, find_addresses
 from regard.symbols import UNKNOWN
 
 NOTES = {  # flag -> what it means
@@ -14,7 +14,7 @@ NOTES = {  # flag -> what it means
     "lower-cased": "the source was lower-cased: the model was trained on lower-case text",
     "term": "the source has a term that could not be placed",
     "cut": "the source has a sentence that is longer than any in training and was cut at clauses",
-    "number": "the source has a number, a web address or an e-mail address that the translation does not have",
+    "number": "the source has a number, an amount, a time, a symbol or an address that the translation does not have",
     "loop": "the translation repeats itself",
     "copy": "the translation is the source again",
     "empty": "the translation is empty",
@@ -24,6 +24,16 @@ _STUTTER = re.compile(r"(\w.{0,7}?)\1{7,}")  # the same few characters eight tim
 _SEPARATOR = re.compile(r"(?<=\d)[.,'’ \u00a0\u202f](?=\d)")  # 1,234.50 and 1 234,50 are the same number
 _NUMBER = re.compile(r"\d{2,}")  # a single digit may be written as a word
 _DIGIT = re.compile(r"\d")
+_TIME = re.compile(r"(?<![\d:.,])(\d{1,2})\s?[:hH.]\s?([0-5]\d)(?![\d:.,]?\d)")
+_CLOCK = re.compile(r"(?<![\d:.,])(\d{1,2}):([0-5]\d)(?![\d:.,]?\d)")
+# A symbol beside a number -> how else it may be written, in lower case.
+_WORDED = {
+    "%": "per ?cent|pour ?cent|prozent|por ?cien|procent", "$": "dollar|usd", "€": "euro|eur", "¥": "yen|yuan|jpy",
+    "£": "pound|livre|pfund|libra|gbp", "°": "degr|grad", "km": "kilom", "cm": "centim", "mm": "millim", "kg": "kilo",
+    "ml": "millilit", "mph": "mile", "km/h": "kilom", "kb": r"\bko\b", "mb": r"\bmo\b", "gb": r"\bgo\b",
+}  # fmt: skip
+_UNITS = "|".join(sorted((re.escape(unit) for unit in _WORDED if unit.isalpha() or "/" in unit), key=len, reverse=True))
+_QUANTITY = re.compile(rf"[$€£¥](?=\s?\d)|(?<=\d)\s?(?:[%$€£¥°]|(?:{_UNITS})(?!\w))", re.I)
 
 
 def wrong_with(source: str, translation: str, finished: str, same_language: bool) -> list[str]:
@@ -39,19 +49,36 @@ def wrong_with(source: str, translation: str, finished: str, same_language: bool
 
 
 def lost_numbers(source: str, translation: str) -> list[str]:
-    """The numbers of two digits or more, web and e-mail addresses of a sentence that its translation does not have.
+    """The numbers of two digits or more, amounts, times, symbols, web and e-mail addresses of a sentence that its
+    translation does not have.
 
     Numbers are compared by their digits, so that 1,234.50 and 1 234,50 are the same.
     """
     lost = []
     if ADDRESS.search(source):
         lost = [address for address in find_addresses(source) if address not in translation]
+    if not source.isascii():
+        lost += (Counter(SYMBOL.findall(source)) - Counter(SYMBOL.findall(translation))).elements()
     if _DIGIT.search(source):
+        lost += lost_quantities(source, translation)
         read, wrote = (
             Counter(_NUMBER.findall(_SEPARATOR.sub("", ADDRESS.sub(" ", text)))) for text in (source, translation)
         )
         lost += (read - wrote).elements()
     return lost
+
+
+def lost_quantities(source: str, translation: str) -> list[str]:
+    """The currencies, percentages, units and times of day of a sentence that its translation has in no known form."""
+    lost, lowered = [], translation.lower()
+    for unit in dict.fromkeys(found[0].strip().lower() for found in _QUANTITY.finditer(source)):
+        same = re.escape(unit) + (r"(?!\w)" if unit[-1].isalnum() else "")
+        if not re.search(rf"{same}|{_WORDED[unit]}", lowered):
+            lost.append(unit)
+    wrote = {(int(hour) % 12, minute) for hour, minute in _TIME.findall(translation)}
+    return lost + [
+        f"{hour}:{minute}" for hour, minute in _CLOCK.findall(source) if (int(hour) % 12, minute) not in wrote
+    ]
 
 
 def unseen(encoded: Tokenised) -> list[str]:

@@ -29,6 +29,8 @@ MOVE = 1  # tokens by which a term may begin before or after the words that it r
 LEAST = 1e-4  # smaller weights count as this
 MOST_TERMS = 100_000
 MOST_IN_SENTENCE = 20
+_VOWELS = "aàâäeéèêëiîïoôöœuùûüy"
+_ELIDED = {"fr": "le|la|de|je|me|te|se|ne|ce|que|jusque|lorsque|puisque|quoique", "it": "lo|la|di"}  # before a vowel
 TermPairs = Mapping[str, str] | Sequence[tuple[str, str]]
 Rewrite = Callable[[str], Rewritten]
 Ids = list[int]
@@ -196,6 +198,17 @@ def place_terms(
     for sentence in sentences:
         lost = (f"{source} → {target}" for _, source, target in sentence.missing(sentence.plain))
         sentence.draft.unplaced = list(dict.fromkeys(lost))
+
+
+def elide(text: str, terms: Termbase, source: str, language: str) -> str:
+    """The translation with the words before its terms elided, as in l'automobile: the tokens of a term begin a word, so
+    that the model cannot write the short form itself."""
+    words = _ELIDED.get(language.replace("_", "-").split("-")[0].lower())
+    for _, _, target in terms.find(source) if words else ():
+        if target[:1].lower() in _VOWELS:
+            pattern = rf"(?<!\w)({words})\s+(?={re.escape(target)}(?!\w))"
+            text = re.sub(pattern, lambda found: found[1][:-1] + "'", text, flags=re.IGNORECASE)
+    return text
 
 
 def link_terms(terms: Termbase, source: str, target: str, links: tuple[Link, ...]) -> tuple[Link, ...]:

@@ -13,18 +13,17 @@ from torch.nn import functional as F
 from regard.api import drafts, flags, tracing
 from regard.api.drafts import Draft, Translation
 from regard.api.heads import Heads, diagonal, is_fixed, link_words, mark_aligning, read_together, weigh_ids, weigher
-from regard.api.terms import Placement, Termbase, TermPairs, link_terms, place_terms
+from regard.api.terms import Placement, Termbase, TermPairs, elide, link_terms, place_terms
 from regard.api.tracing import assemble
 from regard.api.trained import Trained
 from regard.api.what_ifs import locate
-from regard.data.expects import knows_no_capitals, languages_of
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis, Weigh
 from regard.decode.search import decode_many
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import Demands
+from regard.decode.steps import SearchRequest
 from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
@@ -33,6 +32,7 @@ from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
+from regard.runs.expects import knows_no_capitals, languages_of
 from regard.runs.experiment import Experiment
 from regard.symbols import END, PAD, UNKNOWN
 from regard.text.languages import other_language
@@ -113,8 +113,9 @@ class Translator(Trained):
         """Translate one text, or a list of them in order.
 
         A text is translated sentence by sentence and joined again with its own white space and line breaks; a sentence
-        that is longer than any in training is cut at clauses. Web and e-mail addresses and placeholders such as {name}
-        are kept as they are. `flags` of the result lists problems. An empty line gives an empty translation.
+        that is longer than any in training is cut at clauses. Web and e-mail addresses, placeholders such as {name} and
+        emoji are kept as they are, and a sentence in capitals is read as an ordinary one and written in capitals.
+        `flags` of the result lists problems. An empty line gives an empty translation.
 
         `settings` are those of [decode] (beam, nbest, temperature, length_penalty, ...). With `nbest=3`, the result is
         the best translation, and its `nbest` lists the three candidates. `prefix` is a text, or one for
@@ -174,14 +175,20 @@ class Translator(Trained):
                 draft.texts[at] = drafts.copy_unknown(draft.encoded, ids, weights, vocabulary, lexicon or {})
         if not split:
             return
+        base = self._termbase(terms) if terms else None
         for draft in sentences:
             draft.texts = [drafts.end_alike(draft.words, text) for text in draft.texts]
+            if base:
+                draft.texts = [elide(text, base, draft.words, self.target_language) for text in draft.texts]
         protected = [draft for draft in sentences if draft.protected]
         if protected:
             read = [draft.words for draft in protected for _ in draft.texts]
             linked = iter(self.link_words(read, [text for draft in protected for text in draft.texts], terms))
             for draft in protected:
                 draft.texts = [drafts.put_back(draft, next(linked)) for _ in draft.texts]
+        for draft in sentences:
+            if draft.recased and not draft.protected:
+                draft.texts = [text.upper() for text in draft.texts]
 
     def candidates(self, draft: Draft, config: DecodeConfig) -> list[Translation]:
         """The different translations of one sentence, the best first; samples may be alike."""
@@ -324,10 +331,12 @@ class Translator(Trained):
         links of the diagonal. `terms` are linked with their own source words.
         """
         pairs = list(zip(sources, targets, strict=True))
+        # As they were read and written, before the translation was written in capitals.
+        pairs = [(drafts.lower(a), drafts.lower(b)) if a.isupper() and b.isupper() else (a, b) for a, b in pairs]
         linked = [diagonal(*pair) for pair in pairs]
         attends = not isinstance(self.model, Ensemble) and bool(attentions_to_source(self.model))
         fit = [number for number, pair in enumerate(pairs) if attends and self.can_trace(*pair)]
-        traces = self.trace_pairs([sources[at] for at in fit], [targets[at] for at in fit]) if fit else ()
+        traces = self.trace_pairs(*zip(*(pairs[at] for at in fit), strict=True)) if fit else ()
         for number, trace in zip(fit, traces, strict=True):
             linked[number] = link_words(trace, self.heads) or linked[number]
         if terms:
@@ -431,10 +440,11 @@ class Translator(Trained):
 
     @torch.inference_mode()
     def _search(
-        self, rows: Sequence[Sequence[int]], config: DecodeConfig, progress: Progress | None = None, **demands: Any
+        self, rows: Sequence[Sequence[int]], config: DecodeConfig, progress: Progress | None = None, **request: Any
     ) -> list[list[Hypothesis]]:
         how: dict[str, Any] = {"batch_tokens": BATCH_TOKENS[self.device.type == "cuda"], "weigher": self._weigher}
-        return decode_many(self.model, rows, config, self.device, progress=progress, demands=Demands(**demands), **how)  # type: ignore[arg-type]
+        how["request"] = SearchRequest(**request)
+        return decode_many(self.model, rows, config, self.device, progress=progress, **how)  # type: ignore[arg-type]
 
     def _termbase(self, terms: TermPairs) -> Termbase:
         return Termbase(terms, self.source_vocabulary.comparable, self.target_vocabulary.in_form)

@@ -110,6 +110,9 @@ def translate(
     search: Search,
     as_json: Annotated[bool, Option("--json", help="One JSON object per line, with scores and tokens.")] = False,
     out: Annotated[Path | None, Option("--out", "-o", help="Write a file of the same format, or TMX.")] = None,
+    no_fuzzy: Annotated[
+        bool, Option("--no-fuzzy", help="With --out: do not mark translations in PO and XLIFF files for review.")
+    ] = False,
     words: Terms,
     device: Device = "auto",
     engine: Engine = "regard",
@@ -120,7 +123,7 @@ def translate(
 
     With --out, the extension of the file is its format: only the text is translated, everything else is kept byte for
     byte, and inline tags and placeholders are placed by attention. Units of PO and XLIFF files that have a translation
-    are kept.
+    are kept; new ones are marked as fuzzy or for review, unless there is --no-fuzzy.
 
     With --on, files and patterns ('in/*.txt.gz') are translated into the folder --out, every line exactly once; after a
     crash, repeat the command to do the rest.
@@ -162,7 +165,7 @@ def translate(
         if text is None or sentence or as_json or options["nbest"] != 1:
             example = "regard translate RUN FILE --out FILE"
             raise ConfigError(f"--out is for the translation of a file, without --json and --nbest: {example}.")
-        return write_translated(translator, Path(text), out, options)
+        return write_translated(translator, Path(text), out, {**options, "fuzzy": not no_fuzzy})
     if text is not None and not sentence:
         check_file(text)
         check_no_markup(Path(text), names[0])

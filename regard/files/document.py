@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from regard.errors import DataError, unknown
-from regard.files import html, markdown, po, srt, xliff
+from regard.files import archives, html, markdown, po, subtitles, xliff
 from regard.files.segment import Builder, Part, Segment, framed
 from regard.text.lines import bare_name
 
@@ -31,9 +31,11 @@ class Format(NamedTuple):
     charset: re.Pattern[bytes] | None = None  # finds the name of the encoding
     outside: str = "strict"  # error handler for characters outside the encoding
     markup: bool = True  # whether it has more than words
+    members: archives.Members | None = None  # of an archive
     # For a bilingual format: the codes of both languages, and the words of each unit.
     pairs: Callable[[str], tuple[tuple[str, str], Iterator[tuple[str, str]]]] | None = None
-    say: Callable[[str, str], str] = lambda text, language: text  # updates the language that the text declares
+    # (source, translation, target language, fuzzy) -> the translation, with the language and states that it declares
+    finish: Callable[[str, str, str, bool], str] = lambda before, after, language, fuzzy: after
 
 
 def read_lines(text: str) -> Iterator[Part]:
@@ -47,9 +49,9 @@ def read_lines(text: str) -> Iterator[Part]:
         yield from framed(line, start, start + len(core), builder.build(core))
 
 
-_HTML = Format("HTML", (html.read, html.read_attributes), html.CHARSET, "xmlcharrefreplace", say=html.say_language)
-_XLIFF = Format("XLIFF", (xliff.read,), xliff.CHARSET, "xmlcharrefreplace", pairs=xliff.pairs)
-_PO = Format("PO", (po.read,), po.CHARSET, pairs=po.pairs)
+_HTML = Format("HTML", (html.read, html.read_attributes), html.CHARSET, "xmlcharrefreplace", finish=html.finish)
+_XLIFF = Format("XLIFF", (xliff.read,), xliff.CHARSET, "xmlcharrefreplace", pairs=xliff.pairs, finish=xliff.finish)
+_PO = Format("PO", (po.read,), po.CHARSET, pairs=po.pairs, finish=po.finish)
 FORMATS: dict[str, Format] = {
     "txt": Format("plain text", (read_lines,), markup=False),
     "html": _HTML,
@@ -57,7 +59,12 @@ FORMATS: dict[str, Format] = {
     "xhtml": _HTML,
     "md": Format("Markdown", (markdown.read,)),
     "markdown": Format("Markdown", (markdown.read,)),
-    "srt": Format("SRT", (srt.read,)),
+    "srt": Format("SRT", (subtitles.read_srt,)),
+    "vtt": Format("WebVTT", (subtitles.read_vtt,)),
+    "docx": Format("DOCX", (archives.read_docx,), members=archives.DOCX),
+    "pptx": Format("PPTX", (archives.read_pptx,), members=archives.PPTX),
+    "odt": Format("ODT", (archives.read_odt,), members=archives.ODT),
+    "epub": Format("EPUB", (archives.read_epub,), outside="xmlcharrefreplace", members=archives.EPUB),
     "po": _PO,
     "pot": _PO,
     "xlf": _XLIFF,
@@ -65,9 +72,15 @@ FORMATS: dict[str, Format] = {
 }
 
 
+_UNSUPPORTED = {"doc": "DOCX or HTML", "ppt": "PPTX or HTML", "rtf": "DOCX or HTML", "pdf": "HTML", "xlsx": "HTML"}
+_UNSUPPORTED |= {"xls": "HTML", "ods": "HTML", "odp": "PPTX or HTML", "pages": "DOCX or HTML"}
+
+
 def find_format(name: str, *others: str) -> Format:
     """The format of a file name; `others` are further extensions for the error message."""
     ending = PurePath(name).suffix.lower().removeprefix(".")
+    if ending in _UNSUPPORTED:
+        raise DataError(f"{PurePath(name).name}: .{ending} files are not supported; save it as {_UNSUPPORTED[ending]}.")
     if ending not in FORMATS:
         sentence = unknown("file ending", ending, [*FORMATS, *others])
         raise DataError(f"{sentence} Name plain text {PurePath(name).stem}.txt.")
@@ -83,6 +96,8 @@ def format_of(name: str) -> Format | None:
 class Document:
     """The parts of a file in order, and its encoding."""
 
+    data: bytes
+    text: str
     parts: list[Part]
     encoding: str
     mark: bytes  # byte order mark
@@ -94,15 +109,18 @@ class Document:
         """The segments to translate, in order."""
         return [part for part in self.parts if isinstance(part, Segment)]
 
-    def write(self, inner: list[str], language: str = "") -> bytes:
+    def write(self, inner: list[str], language: str | None = None, fuzzy: bool = True) -> bytes:
         """The file with its segments translated; `inner` is the result of `place_tags` for each segment."""
         each = iter(inner)
         text = "".join(part if isinstance(part, str) else part.wrap(next(each)) for part in self.parts)
-        return self.encode(text, language)
+        return self.encode(text, language, fuzzy)
 
-    def encode(self, text: str, language: str = "") -> bytes:
-        """A text in the encoding of the file; if the file declares its language, it becomes `language`."""
-        text = self.form.say(text, language) if language else text
+    def encode(self, text: str, language: str | None = None, fuzzy: bool = True) -> bytes:
+        """A text in the encoding of the file. With the `language` of the translation ("" if it is not known), the file
+        declares it, and PO and XLIFF files mark the new translations: with `fuzzy` they need a review."""
+        text = self.form.finish(self.text, text, language, fuzzy) if language is not None else text
+        if self.form.members:
+            return archives.pack(self.data, text)
         try:
             return self.mark + text.encode(self.encoding, self.form.outside)
         except UnicodeEncodeError as error:
@@ -115,16 +133,18 @@ class Document:
 def read_document(data: bytes, name: str, read: Read | None = None) -> Document:
     """The document in a file of this name; DataError if it cannot be read."""
     form = find_format(name)
-    text, encoding, mark = decode_file(data, name, form)
     try:
+        text, encoding, mark = decode_file(data, name, form)
         parts = [part for part in (read or form.reads[0])(text) if part != ""]
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
-    return Document(parts, encoding, mark, form, name)
+    return Document(data, text, parts, encoding, mark, form, name)
 
 
 def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
     """The text of a file, its encoding (from its byte order mark, its declaration, or UTF-8), and that mark."""
+    if form.members:
+        return archives.unpack(data, form.members), "utf-8", b""
     mark, encoding = next(((mark, encoding) for mark, encoding in _MARKS if data.startswith(mark)), (b"", ""))
     data = data[len(mark) :]
     named = form.charset.search(data[:_HEAD]) if form.charset else None

@@ -97,12 +97,12 @@ def read_attributes(text: str) -> Iterator[Part]:
         yield raw[reached:]
 
 
-def say_language(text: str, language: str) -> str:
-    """A page whose `html` element declares `language`, if it declared another one."""
-    found = _LANGUAGE.search(text)
+def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
+    """The page whose `html` element declares `language`, if it declared another one."""
+    found = _LANGUAGE.search(after) if language else None
     if found is None or found[1].partition("-")[0].lower() == language.partition("-")[0].lower():
-        return text
-    return text[: found.start(1)] + language + text[found.end(1) :]
+        return after
+    return after[: found.start(1)] + language + after[found.end(1) :]
 
 
 def join_kept(tokens: Iterable[Markup], rules: Rules) -> Iterator[Markup]:

@@ -22,7 +22,22 @@ _MARKER = re.compile(r"[-*+#]|\d")
 _RULE = re.compile(r"\s*(?:>\s?)*\s*(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,}|=+)\s*")
 _DELIMITER = re.compile(r"\s*(?:>\s?)*\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
 _REFERENCE = re.compile(r"\s{0,3}\[(?!\^)[^\]]+\]:\s")
-_HTML = re.compile(r"\s{0,3}<(?:!--|/?[A-Za-z][^\s/>]*[\s/>])")
+# HTML blocks of CommonMark: kinds 1 to 5 end with a mark and stay; kinds 6 and 7 end at an empty line and are HTML.
+_KEPT = "script|pre|style|textarea"
+_RAW_HTML = (
+    (re.compile(rf"<(?:{_KEPT})(?=[\s>]|$)", re.I), re.compile(rf"</(?:{_KEPT})>", re.I)),
+    (re.compile(r"<!--"), re.compile(r"-->")),
+    (re.compile(r"<\?"), re.compile(r"\?>")),
+    (re.compile(r"<![A-Za-z]"), re.compile(r">")),
+    (re.compile(r"<!\[CDATA\["), re.compile(r"\]\]>")),
+)
+_BLOCK = re.compile(
+    r"</?(?:address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl"
+    r"|dt|fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link|main"
+    r"|menu|menuitem|nav|noframes|ol|optgroup|option|p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title"
+    r"|tr|track|ul)(?=\s|/?>|$)", re.I,
+)  # fmt: skip
+_ONE_TAG = re.compile(r"</?[A-Za-z][^<>]*>\s*$")
 _CELL = re.compile(r"(?<!\\)\|")
 _TRAILING = re.compile(r"[ \t]+#+[ \t]*$")
 _BREAK = re.compile(r"(?: {2,}|\\)\r?$")
@@ -62,20 +77,21 @@ def read(text: str) -> Iterator[Part]:
                 yield line
             at += 1
             continue
-        if _HTML.match(line):
-            last = next((n for n in range(at, len(lines)) if not lines[n].strip()), len(lines))
-            yield from html.read("".join(lines[at:last]))
-            at = last
-            continue
         prefix = _PREFIX.match(line)
         assert prefix is not None
+        last, raw = _html_block(lines, at, line[prefix.end() :])
+        if last > at:
+            block = "".join(lines[at:last])
+            yield from [block] if raw else html.read(block)
+            at, blank = last, True
+            continue
         if blank and not listed and re.match(r" {4}|\t", line):  # indented code
             yield line
             at += 1
             continue
         marked = _MARKER.search(prefix[0].replace(">", ""))
         listed = bool(marked) or (listed and line[:1] in " \t")
-        if at + 1 < len(lines) and "|" in line and _DELIMITER.fullmatch(lines[at + 1]) and "-" in lines[at + 1]:
+        if _begins_table(lines, at):
             yield from row(line)
             yield lines[at + 1]
             at += 2
@@ -85,11 +101,34 @@ def read(text: str) -> Iterator[Part]:
             continue
         last = at + 1
         if "#" not in prefix[0]:
-            while last < len(lines) and _continues(lines[last]):
+            while last < len(lines) and _continues(lines[last]) and not _begins_table(lines, last):
                 last += 1
         yield prefix[0]
         yield from segment(lines[at:last], len(prefix[0]))
         at, blank = last, False
+
+
+def _html_block(lines: list[str], at: int, rest: str, inside: bool = False) -> tuple[int, bool]:
+    """The line after the block of HTML that begins in line `at`, and whether it stays; `at` if there is none.
+
+    `rest` is the line without quotes and list markers. `inside` a paragraph, only some kinds of blocks begin.
+    """
+    rest = rest.lstrip(" \t")
+    for begins, ends in _RAW_HTML:
+        if found := begins.match(rest):
+            if ends.search(rest, found.end()):
+                return at + 1, True
+            return next((n + 1 for n in range(at + 1, len(lines)) if ends.search(lines[n])), len(lines)), True
+    if not (_BLOCK.match(rest) or (not inside and _ONE_TAG.match(rest))):
+        return at, False
+    last = next((n for n in range(at, len(lines)) if not lines[n].strip()), len(lines))
+    # An element whose text is kept may have empty lines.
+    for begins, ends in _RAW_HTML[:2]:
+        block = "".join(lines[at:last])
+        opened = [found.end() for found in begins.finditer(block)]
+        if opened and not ends.search(block, opened[-1]):
+            last = next((n + 1 for n in range(last, len(lines)) if ends.search(lines[n])), len(lines))
+    return last, False
 
 
 def _closes(line: str, fence: str) -> bool:
@@ -102,9 +141,15 @@ def _closes(line: str, fence: str) -> bool:
     )
 
 
+def _begins_table(lines: list[str], at: int) -> bool:
+    return (
+        at + 1 < len(lines) and "|" in lines[at] and "-" in lines[at + 1] and bool(_DELIMITER.fullmatch(lines[at + 1]))
+    )
+
+
 def _continues(line: str) -> bool:
     """Whether a line continues the previous paragraph."""
-    if not line.strip() or _RULE.fullmatch(line) or _FENCE.match(line) or _HTML.match(line):
+    if not line.strip() or _RULE.fullmatch(line) or _FENCE.match(line) or _html_block([line], 0, line, inside=True)[0]:
         return False
     prefix = _PREFIX.match(line)
     return prefix is not None and not prefix[0].strip()

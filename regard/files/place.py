@@ -6,6 +6,7 @@ not contiguous, the pair goes around the run with the most of them and the fewes
 single tag goes before the word that follows it in the source.
 """
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,49 @@ def in_order(fragments: list[Fragment], tags: Sequence[Tag]) -> list[Fragment]:
         else Fragment(fragment.text, next(arguments))
         for fragment in fragments
     ]
+
+
+def space_breaks(fragments: list[Fragment]) -> list[Fragment]:
+    """Move line breaks so that no line is empty. If there are fewer words than lines, breaks that are only white space
+    are left out, and other ones (the times of a subtitle) come last."""
+    breaks = [fragment for fragment in fragments if fragment.tag and fragment.tag.kind == "break"]
+    if not breaks:
+        return fragments
+    pieces: list[tuple[Fragment, int]] = []  # with the number of the word that it begins, or -1
+    wanted: list[int] = []  # the word before which each break goes
+    count, apart = 0, True  # words so far, and whether white space or a break came last
+    for fragment in fragments:
+        if fragment.tag and fragment.tag.kind == "break":
+            wanted.append(count)
+            apart = True
+            continue
+        for piece in [fragment] if fragment.tag else map(Fragment, _PIECES.findall(fragment.text)):
+            visible = piece.tag.kind in ("word", "argument") if piece.tag else bool(piece.text.strip())
+            begins = visible and (apart or piece.tag is not None)
+            pieces.append((piece, count if begins else -1))
+            count += begins
+            apart = not visible if piece.tag is None else apart and not visible
+    room = max(0, count - 1)
+    if len(breaks) > room:
+        hard = [one for one in breaks if one.text.strip(" \t\r\n\\")]
+        breaks, last = hard[:room], hard[room:]
+        wanted = list(range(1, len(breaks) + 1))
+    else:
+        last = []
+    for number in range(len(breaks)):
+        wanted[number] = max(wanted[number], 1, wanted[number - 1] + 1 if number else 1)
+    for number in reversed(range(len(breaks))):
+        wanted[number] = min(wanted[number], count - (len(breaks) - number))
+    before = dict(zip(wanted, breaks, strict=True))
+    result: list[Fragment] = []
+    for piece, word in pieces:
+        if word in before:
+            at = len(result)
+            while at and (tag := result[at - 1].tag) and tag.kind == "open":
+                at -= 1
+            result.insert(at, before[word])
+        result.append(piece)
+    return result + last
 
 
 def write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
@@ -71,6 +115,7 @@ def write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
     return "".join(parts)
 
 
+_PIECES = re.compile(r"\s+|\S+")
 Range = tuple[int, int]  # of target words [first, last)
 
 
@@ -96,8 +141,8 @@ def place_tags(segment: Segment, found: Aligned) -> str:
     return write(_fragments(segment, found), segment.escape)
 
 
-def spell(segment: Segment, found: Aligned | None = None) -> str:
-    """The words of a segment (or of its translation) with placeholders, without markup and escapes.
+def spell(segment: Segment, found: Aligned | None = None, escape: Callable[[str], str] = as_it_is) -> str:
+    """The words of a segment (or of its translation) with placeholders, without markup.
 
     Placeholders are in the same positions as with `place_tags`, so that a translated file and its memory agree.
     """
@@ -109,13 +154,13 @@ def spell(segment: Segment, found: Aligned | None = None) -> str:
             fragments += [Fragment(segment.text[reached : tag.at]), Fragment(tag.raw, tag)]
             reached = tag.at
         fragments.append(Fragment(segment.text[reached:]))
-    return write([one for one in fragments if one.tag is None or one.tag.kind in ("word", "argument")], as_it_is)
+    return write([one for one in fragments if one.tag is None or one.tag.kind in ("word", "argument")], escape)
 
 
 def _fragments(segment: Segment, found: Aligned) -> list[Fragment]:
     """The translation with every tag of the segment."""
     placed = Placer(segment, found).place() if segment.tags else [Fragment(found.text)]
-    return in_order(placed, segment.tags)
+    return space_breaks(in_order(placed, segment.tags))
 
 
 class Placer:

@@ -1,17 +1,18 @@
-r"""Gettext PO: every message without a translation is a segment; comments, references and translated messages stay.
+r"""Gettext PO: the lines of every message without a translation are segments; everything else stays.
 
-A plural message has one segment per form. A fuzzy translation counts as missing and is replaced, and the message stays
-fuzzy. Obsolete messages (#~) stay.
+A plural message has one translation per form. A fuzzy translation counts as missing and is replaced. New translations
+are marked as fuzzy, so that a person reviews them. Obsolete messages (#~) stay.
 """
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from regard.errors import DataError
 from regard.files import html
 from regard.files.place import spell
-from regard.files.segment import Builder, Part, Segment, has_words
+from regard.files.segment import Builder, Part, Segment, as_it_is, find_placeholders, framed, has_words
 
 _LINE = re.compile(r'\s*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d{1,3}\])?)\s*)?"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPED = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
@@ -21,82 +22,120 @@ _ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31}
 CHARSET = re.compile(rb"charset=(?!CHARSET\b)([A-Za-z0-9_.:-]+)")  # a template has CHARSET
 _LANGUAGE = re.compile(r"^Language:[ \t]*(\S+)", re.M)
 SOURCE = "en"  # gettext recommends English messages; the header names the target language
-Field = tuple[str, int, int]  # its text and its lines [first, last)
+_PLURALS = {  # languages with two forms, and which of them a number takes
+    "n != 1": "en de es it nl pt sv da nb nn no fi et hu el bg ca eu gl he eo fy hi",
+    "n > 1": "fr oc br pt_BR tr wa mg",
+}
+
+
+class Field(NamedTuple):
+    """The text of a keyword, and its lines [first, last)."""
+
+    text: str
+    first: int
+    last: int
 
 
 class Message(NamedTuple):
     """One message: its texts, and its translations with their lines."""
 
+    first: int  # line
     text: str
     plural: str
     translations: dict[int, Field]  # by the number of the form
-    fuzzy: bool
+    flags: list[str]
+    flagged: int | None  # the line of its flags
+
+    @property
+    def fuzzy(self) -> bool:
+        return "fuzzy" in self.flags
+
+    def sources(self) -> Iterator[tuple[str, Field]]:
+        """The source of each translation, in the order of the file."""
+        for form, written in sorted(self.translations.items(), key=lambda one: one[1].first):
+            yield self.plural if self.plural and form else self.text, written
 
 
 def read(text: str) -> Iterator[Part]:
-    """The parts of a file."""
+    """The parts of a file: every line of a message is a segment, since its line breaks stay."""
     lines = text.split("\n")
     reached = 0  # lines that were yielded
     for message in messages(lines):
-        for form, (written, first, last) in sorted(message.translations.items(), key=lambda one: one[1][1]):
-            if (written and not message.fuzzy) or not message.text:
+        for source, written in message.sources() if message.text else ():
+            if written.text and not message.fuzzy:
                 continue
-            held = "\n".join(lines[first:last])
-            keyword, _, old = held.partition('"')
-            source = message.plural if message.plural and form else message.text
-            found = segment(source, '"' + old)
-            if found is None:
-                continue
-            yield "\n".join([*lines[reached:first], keyword])
-            yield found
-            yield "\n" if last < len(lines) else ""
-            reached = last
+            end = "\r" if lines[written.first].endswith("\r") else ""
+            parts = list(literals(source, message.flags, end + "\n"))
+            if any(isinstance(part, Segment) for part in parts):
+                yield "\n".join([*lines[reached : written.first], lines[written.first].partition('"')[0]])
+                yield from parts
+                yield end + ("\n" if written.last < len(lines) else "")
+                reached = written.last
     yield "\n".join(lines[reached:])
 
 
-def segment(source: str, held: str) -> Segment | None:
-    """The segment of a message; None if it has no words."""
-    builder = Builder()
-    for token in html.scan(source):
+def literals(source: str, flags: list[str], newline: str) -> Iterator[Part]:
+    """The string literals of a translation: one, or one for each line of the source."""
+    rows = re.findall(r"[^\n]*\n|[^\n]+", source)
+    directives = bool({"c-format", "python-format", "php-format", "objc-format"} & set(flags))
+    yield f'""{newline}' if len(rows) > 1 else ""
+    for number, row in enumerate(rows):
+        core = row.strip()
+        start = row.index(core)
+        escape = (lambda words: words.replace("%", "%%")) if directives else as_it_is
+        built = words_of(core, directives).build(core, escape, wrap=_escape)
+        yield newline + '"' if number else '"'
+        for part in framed(row, start, start + len(core), built):
+            yield _escape(part) if isinstance(part, str) else part
+        yield '"'
+
+
+def words_of(text: str, directives: bool = False) -> Builder:
+    """The words of a message; its placeholders, tags and references such as &amp; are protected."""
+    builder = Builder(find=partial(find_placeholders, directives=directives))
+    for token in html.scan(text):
         if token.name is None:
             builder.words_around(token.raw, _ENTITY, "word")
         else:
             html.add_tag(builder, token)
-    carriage = "\r" if held.endswith("\r") else ""
-    built = builder.build(source, held, wrap=lambda inner: quote(inner).replace("\n", carriage + "\n") + carriage)
-    return built if has_words(built.text) else None
+    return builder
 
 
 def messages(lines: list[str]) -> Iterator[Message]:
     """The messages of a file, including the header, whose text is empty. Obsolete ones are skipped."""
     fields: dict[str, Field] = {}
-    fuzzy = False
+    flags: list[str] = []
+    flagged = None
     for name, field in strings(lines):
-        begins = field is None or (name in ("msgctxt", "msgid") and "msgid" in fields)
+        begins = not name or (name in ("msgctxt", "msgid") and "msgid" in fields)
         if begins and any(one.startswith("msgstr") for one in fields):
             if "msgid" in fields:
                 forms = {int(one[7:-1] or 0): found for one, found in fields.items() if one.startswith("msgstr")}
-                yield Message(fields["msgid"][0], fields.get("msgid_plural", ("",))[0], forms, fuzzy)
-            fields, fuzzy = {}, False
-        if field is None:
-            fuzzy = fuzzy or (name.startswith("#,") and "fuzzy" in name)
+                first = min(one.first for one in fields.values())
+                plural = fields["msgid_plural"].text if "msgid_plural" in fields else ""
+                yield Message(first, fields["msgid"].text, plural, forms, flags, flagged)
+            fields, flags, flagged = {}, [], None
+        if not name:
+            if field.text.startswith("#,"):
+                flags = [*flags, *re.split(r"\s*,\s*", field.text[2:].strip())]
+                flagged = field.first
         elif name in fields:
-            raise DataError(f"Line {field[1] + 1} of the PO file repeats {name} within one message.")
+            raise DataError(f"Line {field.first + 1} of the PO file repeats {name} within one message.")
         else:
             fields[name] = field
     if fields:
-        line = min(first for _, first, _ in fields.values()) + 1
+        line = min(one.first for one in fields.values()) + 1
         raise DataError(f"The message in line {line} of the PO file has no msgstr; the file is incomplete.")
 
 
-def strings(lines: list[str]) -> Iterator[tuple[str, Field | None]]:
-    """Every string with its keyword and lines; comments and empty lines have no field, nor has the end of the file."""
+def strings(lines: list[str]) -> Iterator[tuple[str, Field]]:
+    """Every string with its keyword and lines; comments, empty lines and the end of the file have no keyword."""
     at = 0
     while at < len(lines):
         found, first = _string(lines[at], at), at
         at += 1
         if found is None:
-            yield lines[first].strip(), None
+            yield "", Field(lines[first].strip(), first, at)
             continue
         if not found[1]:
             raise DataError(f"Line {at} of the PO file is a string without a keyword such as msgid.")
@@ -104,8 +143,8 @@ def strings(lines: list[str]) -> Iterator[tuple[str, Field | None]]:
         while at < len(lines) and (more := _string(lines[at], at)) and not more[1]:
             parts.append(more[2])
             at += 1
-        yield found[1], (unquote("".join(parts)), first, at)
-    yield "", None
+        yield found[1], Field(unquote("".join(parts)), first, at)
+    yield "", Field("", at, at)
 
 
 def _string(line: str, number: int) -> re.Match[str] | None:
@@ -117,10 +156,60 @@ def _string(line: str, number: int) -> re.Match[str] | None:
     return found
 
 
+def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
+    """Mark the new translations of a file as fuzzy (or as not), and name the language and its plural forms."""
+    lines = after.split("\n")
+    end = "\r" if lines[0].endswith("\r") else ""
+    changed = False
+    for old, new in reversed(list(zip(messages(before.split("\n")), messages(lines), strict=True))):
+        fresh = old.fuzzy or [one.text for one in old.translations.values()] != [
+            one.text for one in new.translations.values()
+        ]
+        if not new.text:
+            field = new.translations[0]
+            header = "msgstr " + quote(_header(field.text, language))
+            lines[field.first : field.last] = [line + end for line in header.split("\n")]
+            _flag(lines, new, False, end)
+            changed = False
+        elif fresh and all(one.text for one in new.translations.values()):
+            changed = True
+            _flag(lines, new, fuzzy, end)
+    if changed:  # no header before the first message
+        head = 'msgid ""\nmsgstr ' + quote(_header("Content-Type: text/plain; charset=UTF-8\n", language))
+        lines[:0] = [line + end for line in [*head.split("\n"), ""]]
+    return "\n".join(lines)
+
+
+def _flag(lines: list[str], message: Message, fuzzy: bool, end: str) -> None:
+    flags = [flag for flag in message.flags if flag != "fuzzy"]
+    line = [f"#, {', '.join(['fuzzy', *flags] if fuzzy else flags)}{end}"] if fuzzy or flags else []
+    if message.flagged is not None:
+        lines[message.flagged : message.flagged + 1] = line
+    elif fuzzy:
+        lines[message.first : message.first] = line
+
+
+def _header(text: str, language: str) -> str:
+    """A header that names its language and the plural forms of it, if they are two."""
+    fields = [line.split(":", 1) for line in text.split("\n") if ":" in line]
+    values = {name.strip(): value.strip() for name, value in fields}
+    named = values.get("Language", "")
+    if language and re.split("[-_]", named)[0].lower() != re.split("[-_]", language)[0].lower():
+        named = values["Language"] = language.replace("-", "_")
+    rule = next((rule for rule, some in _PLURALS.items() if named in some.split()), None)
+    rule = rule or next((rule for rule, some in _PLURALS.items() if named.split("_")[0] in some.split()), None)
+    known = re.match(r"nplurals\s*=\s*\d", values.get("Plural-Forms", ""))
+    if rule and not known:
+        values["Plural-Forms"] = f"nplurals=2; plural=({rule});"
+    if "charset=CHARSET" in values.get("Content-Type", ""):
+        values["Content-Type"] = "text/plain; charset=UTF-8"
+    return "".join(f"{name}: {value}\n" for name, value in values.items())
+
+
 def language_of(lines: list[str]) -> str:
     """The language in the header, or an empty string."""
     header = next((one for one in messages(lines) if not one.text), None)
-    found = _LANGUAGE.search(header.translations[0][0]) if header and 0 in header.translations else None
+    found = _LANGUAGE.search(header.translations[0].text) if header and 0 in header.translations else None
     return found[1] if found else ""
 
 
@@ -132,14 +221,13 @@ def pairs(text: str) -> tuple[tuple[str, str], Iterator[tuple[str, str]]]:
         raise DataError("the header does not name the target language; add a line such as Language: fr.")
 
     def words(text: str) -> str:
-        found = segment(text, "")
-        return spell(found) if found else ""
+        built = words_of(text).build(text)
+        return spell(built) if has_words(built.text) else ""
 
     def units() -> Iterator[tuple[str, str]]:
         for message in messages(lines):
-            for form, (written, _, _) in sorted(message.translations.items()) if message.text else ():
-                source = message.plural if message.plural and form else message.text
-                yield words(source), "" if message.fuzzy else words(written)
+            for source, written in message.sources() if message.text else ():
+                yield words(source), "" if message.fuzzy else words(written.text)
 
     return (SOURCE, language), units()
 
@@ -159,5 +247,9 @@ def unquote(text: str) -> str:
 def quote(text: str) -> str:
     """A text as string literals: one, or one per line of the text."""
     lines = re.findall(r"[^\n]*\n|[^\n]+", text) or [""]
-    escaped = ['"' + line.translate(_ESCAPES) + '"' for line in lines]
+    escaped = ['"' + _escape(line) + '"' for line in lines]
     return escaped[0] if len(escaped) == 1 else "\n".join(['""', *escaped])
+
+
+def _escape(text: str) -> str:
+    return text.translate(_ESCAPES)

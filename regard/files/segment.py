@@ -44,14 +44,13 @@ def as_it_is(text: str) -> str:
 class Segment(NamedTuple):
     """Words to translate.
 
-    `inner` is the source as written in the file, and `held` the text that the translation replaces (the same in a
-    monolingual format). The output is `wrap(inner of the translation)`, whose words were escaped with `escape`.
+    `inner` is the source as written in the file. The output is `wrap(inner of the translation)`, whose words were
+    escaped with `escape`.
     """
 
     text: str
     tags: tuple[Tag, ...]
     inner: str
-    held: str
     escape: Callable[[str], str] = as_it_is
     wrap: Callable[[str], str] = as_it_is
 
@@ -83,31 +82,60 @@ class Aligned(NamedTuple):
 
 
 # --- placeholders
-_PRINTF = (
-    r"%(?P<numbered>\d+\$|\([^()\s%]{1,80}\))?[-+#0']*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|ll|[hlqLjzt])?"
-    r"(?:[ds@]|[iouxXeEfFgGcra](?![a-zA-Z]))"
-)
+_FIELD = r"%(?P<numbered>\d+\$|\([^()\s%]{1,80}\))?[-+#0'{space}]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|ll|[hlqLjzt])?"
+_UNIT = r"(?:(?<=[dfgi])(?:%%|[a-zA-Z]{1,2}(?![a-zA-Z])))?"  # %.3fs and %d%% are one placeholder
+_PRINTF = _FIELD.replace("{space}", "") + rf"(?:[ds@]|(?<=\d)[eEfFgG]|[iouxXeEfFgGcra](?![a-zA-Z])){_UNIT}"
+_PERCENT = r"\d[\d.,]*\s?%%|%%"
 ADDRESS = re.compile(
-    r"(?<!\w)(?:https?://|www\.)[^\s<>\"]{1,2000}|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+    r"(?<!\w)(?i:https?://|www\.)[^\s<>\"]{1,2000}|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+)
+# Emoji, with what joins and modifies them, and symbols such as ™ and →.
+SYMBOL = re.compile(
+    "(?:[\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\u00a9\u00ae\u2122]"
+    "[\ufe0f\u200d\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*)+"
 )
 _MARKS = ".,;:!?…)]}'’»”"  # at the end of an address, part of the sentence
+_OTHERS = rf"<%|[$#]?\{{|%[A-Z][A-Z_]+%|{SYMBOL.pattern}"
 _START = re.compile(
-    rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|(?P<printf>(?<!\d)(?<!\d\s){_PRINTF})|<%|[$#]?\{{|%[A-Z][A-Z_]+%"
+    rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|(?P<printf>(?:(?<!\d)(?<!\d\s)|(?=%[sd](?!\w))){_PRINTF})|{_OTHERS}"
+)
+# In a format string every % begins a directive.
+_DIRECTIVE = re.compile(
+    rf"(?P<address>{ADDRESS.pattern})|{_PERCENT}|(?P<printf>{_FIELD.replace('{space}', ' ')}[a-zA-Z@]{_UNIT})|{_OTHERS}"
 )
 # A name or format in single braces; other text in braces is prose.
 _NAMED = re.compile(
     r"\{(?:\S*|\s*[\w.-]+\s*(?:,\s*(?:plural|select|selectordinal|number|date|time)\b.*)?|[{%].*)\}", re.S
 )
-_AROUND = {'"': '"', "'": "'", "(": ")", "[": "]", "«": "»", "“": "”", "‘": "’", "„": "“"}
+_AROUND = {"<": ">", '"': '"', "'": "'", "(": ")", "[": "]", "«": "»", "“": "”", "‘": "’", "„": "“"}
 _INSIDE = re.compile(r"[{}]")
 _LONGEST = 2_000  # characters of a placeholder with its braces
+_BETWEEN = 3  # characters between two placeholders that are one
 
 
-def find_placeholders(text: str) -> Iterator[tuple[Span, Kind]]:
-    """The placeholders of a text in order, in linear time."""
-    at = 0
+def find_placeholders(text: str, directives: bool = False) -> Iterator[tuple[Span, Kind]]:
+    """The placeholders of a text in order; those with only punctuation between them, as in %s.%s, are one.
+
+    With `directives`, the text is a printf format string. Time is linear.
+    """
+    last: tuple[Span, Kind] | None = None
+    for (start, end), kind in _each_placeholder(text, directives):
+        between = text[last[0][1] : start] if last else " "
+        if last and len(between) <= _BETWEEN and not any(one.isalnum() or one.isspace() for one in between):
+            last = (last[0][0], end), "argument" if "argument" in (kind, last[1]) else "word"
+            continue
+        if last:
+            yield last
+        last = (start, end), kind
+    if last:
+        yield last
+
+
+def _each_placeholder(text: str, directives: bool) -> Iterator[tuple[Span, Kind]]:
+    at = reached = 0  # of the search, and of the last placeholder
     braces = _pair_braces(text) if "{" in text else {}
-    while match := _START.search(text, at):
+    start_of = _DIRECTIVE if directives else _START
+    while match := start_of.search(text, at):
         start, end = match.span()
         kind: Kind = "word"
         if match["address"]:
@@ -124,13 +152,13 @@ def find_placeholders(text: str) -> Iterator[tuple[Span, Kind]]:
         elif match[0] == "<%":
             found = text.find("%>", end, end + _LONGEST)
             if found < 0:
-                at = end
+                at = start + 1  # the < of <%s>
                 continue
             end = found + 2
-        if start > at and _AROUND.get(text[start - 1]) == text[end : end + 1]:  # "%s" with its quotes
+        if start > reached and _AROUND.get(text[start - 1]) == text[end : end + 1]:  # "%s" with its quotes
             start, end = start - 1, end + 1
         yield (start, end), kind
-        at = end
+        at = reached = end
 
 
 def find_addresses(text: str) -> list[str]:
@@ -155,11 +183,13 @@ def _pair_braces(text: str) -> dict[int, int]:
 class Builder:
     """Collects the words and tags of one segment in the order of the file.
 
-    `collapse` collapses white space to one space, as HTML does. With `placeholders`, placeholders are protected.
+    `collapse` collapses white space to one space, as HTML does. `find` finds the placeholders to protect.
     """
 
-    def __init__(self, collapse: bool = False, placeholders: bool = True) -> None:
-        self._collapse, self._placeholders = collapse, placeholders
+    def __init__(
+        self, collapse: bool = False, find: Callable[[str], Iterable[tuple[Span, Kind]]] | None = None
+    ) -> None:
+        self._collapse, self._find = collapse, find or find_placeholders
         self._words: list[str] = []
         self._size = 0
         self._last = ""  # the last character of the words
@@ -172,7 +202,7 @@ class Builder:
     def words(self, text: str) -> None:
         """Add words, which may contain placeholders."""
         reached = 0
-        for (start, end), kind in find_placeholders(text) if self._placeholders else ():
+        for (start, end), kind in self._find(text):
             self._add(text[reached:start])
             self.mark(text[start:end], kind)
             reached = end
@@ -244,14 +274,10 @@ class Builder:
                 return
 
     def build(
-        self,
-        inner: str,
-        held: str | None = None,
-        escape: Callable[[str], str] = as_it_is,
-        wrap: Callable[[str], str] = as_it_is,
+        self, inner: str, escape: Callable[[str], str] = as_it_is, wrap: Callable[[str], str] = as_it_is
     ) -> Segment:
         """The finished segment."""
-        return Segment("".join(self._words), tuple(self._tags), inner, inner if held is None else held, escape, wrap)
+        return Segment("".join(self._words), tuple(self._tags), inner, escape, wrap)
 
 
 def protect(text: str) -> Segment | None:

@@ -4,7 +4,7 @@ Expat gives the position of each element, so that only the targets are rewritten
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
@@ -14,7 +14,7 @@ from regard.files.segment import Builder, Part, Segment, has_words
 from regard.files.xml import InertXML
 
 _UNITS = ("trans-unit", "segment")  # 1.2, 2.0
-_ASIDE = frozenset(("alt-trans", "matches", "glossary", "notes"))  # contain sources that are not translated
+_UNTRANSLATABLE = frozenset(("alt-trans", "matches", "glossary", "notes"))  # contain sources that are not translated
 _CODES = frozenset(("ph", "it", "bpt", "ept", "ut"))  # in 1.2 their content is code, not words
 _OPENS = {"bpt": "ept", "bx": "ex", "sc": "ec"}  # pairs whose two ends are separate elements
 _CLOSES = {close: open for open, close in _OPENS.items()}
@@ -32,6 +32,7 @@ Place = tuple[int, int]  # bytes [start, end) of the file
 class Unit:
     """A unit and the positions of its texts."""
 
+    begin: int  # byte of its tag
     translate: bool
     state: str
     name: str = "source"  # of the source element, with its prefix
@@ -50,6 +51,8 @@ class Reader(InertXML):
         super().__init__("utf-8")
         self.units: list[Unit] = []
         self.languages = "", ""
+        self.version = ""
+        self.unnamed: list[int] = []  # bytes of the tags that should name the target language and do not
         self.stays: list[bool] = []  # whether each open element has translate="no"
         self.unit: Unit | None = None
         self.inner = ""  # source or target, while inside
@@ -61,12 +64,16 @@ class Reader(InertXML):
         target = attributes.get("trgLang", attributes.get("target-language", ""))
         if name in ("xliff", "file") and (source or target):
             self.languages = source or self.languages[0], target or self.languages[1]
+        if name == "xliff":
+            self.version = attributes.get("version", "")
+        if name == ("xliff" if self.version.startswith("2") else "file") and not target:
+            self.unnamed.append(self.parser.CurrentByteIndex)
         says = attributes.get("translate")
         stays = says == "no" if says else bool(self.stays and self.stays[-1])
-        aside = not _ASIDE.isdisjoint(self.path)
-        if name in _UNITS and not aside:
-            self.unit = Unit(not stays, attributes.get("state", ""))
-        elif self.unit and not aside and self.path[-1] in _UNITS and name in ("source", "target", "seg-source"):
+        skipped = not _UNTRANSLATABLE.isdisjoint(self.path)
+        if name in _UNITS and not skipped:
+            self.unit = Unit(self.parser.CurrentByteIndex, not stays, attributes.get("state", ""))
+        elif self.unit and not skipped and self.path[-1] in _UNITS and name in ("source", "target", "seg-source"):
             self.inner, self.begun = name, self.parser.CurrentByteIndex
             if name == "target":
                 self.unit.state = attributes.get("state", self.unit.state)
@@ -114,7 +121,7 @@ def _find(data: bytes, element: Place) -> tuple[Place, Place]:
     """The content of an element and the whole element, from the positions that expat reported."""
     begin, closing = element
     opened = _tag_end(data, begin)
-    empty = closing <= opened  # <target/>
+    empty = data[opened - 2 : opened] == b"/>"
     return (opened, opened if empty else closing), (begin, opened if empty else _tag_end(data, closing))
 
 
@@ -149,19 +156,54 @@ def segment(data: bytes, unit: Unit) -> Segment | None:
     """The segment of a unit; None if it is already translated, has no words, or must not be translated."""
     if not unit.translate:
         return None
-    raw, held, old = (data[slice(*place)].decode("utf-8") for place in (unit.source, unit.target, unit.target_content))
+    raw, element, old = (
+        data[slice(*place)].decode("utf-8") for place in (unit.source, unit.target, unit.target_content)
+    )
     if _EMPTY.sub("", old).strip() and unit.state not in _UNTRANSLATED:
         return None
     core = raw.strip(" \t\r\n")
-    built = inline(core).build(core, held, html.escape)
+    built = inline(core).build(core, html.escape)
     if not has_words(built.text):
         return None
     start = raw.index(core) if core else 0
     lead, tail = raw[:start], raw[start + len(core) :]
     name = unit.name.removesuffix("source") + "target"
-    opening = re.sub(r"\s*/?>$", ">", held.encode()[: _tag_end(held.encode(), 0)].decode()) if held else f"<{name}>"
-    before = "" if held else _indent(data, unit)
+    begin, end = unit.target[0], _tag_end(data, unit.target[0])
+    opening = re.sub(r"\s*/?>$", ">", data[begin:end].decode("utf-8")) if element else f"<{name}>"
+    before = "" if element else _indent(data, unit)
     return built._replace(wrap=lambda inner: f"{before}{opening}{lead}{inner}{tail}</{name}>")
+
+
+def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
+    """Give every new target the state of a machine translation that needs a review (or of a translation), and name the
+    target language."""
+    data = after.encode("utf-8")
+    found = find_units(data)
+    version_2 = found.version.startswith("2")
+    marks: dict[str, str | None] = {"state": "translated", "subState": "mt:review" if fuzzy else None}
+    if not version_2:
+        marks = {"state": "translated", "state-qualifier": None}
+        marks = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"} if fuzzy else marks
+    edits: list[tuple[int, dict[str, str | None]]] = [
+        (at, {"trgLang" if version_2 else "target-language": language}) for at in found.unnamed if language
+    ]
+    old = before.encode("utf-8")
+    for was, now in zip(find_units(old).units, found.units, strict=True):
+        if old[slice(*was.target_content)] != data[slice(*now.target_content)]:
+            edits.append((now.begin if version_2 else now.target[0], marks))
+    for at, values in sorted(edits, key=lambda edit: edit[0], reverse=True):
+        end = _tag_end(data, at)
+        data = data[:at] + _with_attributes(data[at:end].decode("utf-8"), values).encode("utf-8") + data[end:]
+    return data.decode("utf-8")
+
+
+def _with_attributes(tag: str, values: Mapping[str, str | None]) -> str:
+    """A tag with some attributes replaced, added, or removed (None)."""
+    for name, value in values.items():
+        tag = re.sub(rf"""\s+{name}\s*=\s*(?:"[^"]*"|'[^']*')""", "", tag)
+        if value is not None:
+            tag = re.sub(r"(\s*/?>)$", lambda end, added=f' {name}="{value}"': added + end[1], tag)  # type: ignore[misc]
+    return tag
 
 
 def _indent(data: bytes, unit: Unit) -> str:
@@ -185,8 +227,13 @@ def inline(raw: str) -> Builder:
             if not depth:
                 _code(builder, "".join(pending), code)
                 code = ""
-        elif token.name is None:
-            builder.words(html.unescape(token.raw))
+        elif token.name is None or token.raw.startswith("<![CDATA["):
+            text = html.unescape(token.raw) if token.name is None else token.raw[9:].removesuffix("]]>")
+            for part in html.scan(text):  # tags of HTML that are written as text
+                if part.name is None:
+                    builder.words(part.raw)
+                else:
+                    html.add_tag(builder, part._replace(raw=html.escape(part.raw)))
         elif name in _CODES and not token.empty and not token.closing:
             code, depth, pending = name, 1, [token.raw]
         elif token.empty or not name:

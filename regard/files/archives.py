@@ -1,0 +1,206 @@
+"""DOCX, PPTX, ODT and EPUB: zip archives with members to translate; all other members stay byte for byte.
+
+An archive is read as one text: the name and the content of each member to translate, with NUL between them, which XML
+cannot contain. Nothing is extracted to the disk.
+"""
+
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+from xml.parsers import expat
+
+from regard.errors import DataError
+from regard.files import html
+from regard.files.segment import Builder, Part, framed
+
+LARGEST = 256 << 20  # bytes of all members, uncompressed
+MOST_MEMBERS = 10_000
+_OUTSIDE = re.compile(r"^[/\\]|(?:^|[/\\])\.\.(?:[/\\]|$)|[:\0]")
+
+
+class Members(NamedTuple):
+    """The members of an archive that are translated."""
+
+    names: re.Pattern[str]
+    xml: bool = True  # whether they must be well-formed XML without a document type
+
+
+def unpack(data: bytes, members: Members) -> str:
+    """The members to translate as one text."""
+    parts: list[str] = []
+    for info, content in _read(data):
+        if members.names.fullmatch(info.filename):
+            try:
+                text = content.decode("utf-8")
+                if "\0" in text or (members.xml and "<!DOCTYPE" in text):
+                    raise DataError(f"{info.filename} has a document type or a NUL character; save the file again.")
+                if members.xml:
+                    expat.ParserCreate().Parse(content, True)
+            except (UnicodeDecodeError, expat.ExpatError) as error:
+                raise DataError(f"{info.filename} is damaged ({error}); save the file again.") from None
+            parts += [info.filename, text]
+    return "\0".join(parts)
+
+
+def pack(data: bytes, text: str) -> bytes:
+    """The archive `data` with the members of `text`."""
+    parts = text.split("\0")
+    written = dict(zip(parts[::2], parts[1::2], strict=True)) if text else {}
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as result:
+        for info, content in _read(data):
+            new = written.get(info.filename)
+            result.writestr(info, content if new is None else new.encode("utf-8"), info.compress_type)
+    return out.getvalue()
+
+
+def _read(data: bytes) -> list[tuple[zipfile.ZipInfo, bytes]]:
+    """All members of an archive."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = archive.infolist()
+            names = [info.filename for info in members]
+            if len(set(names)) < len(names) or any(map(_OUTSIDE.search, names)):
+                raise DataError("the archive has repeated names, or names of places outside it; save the file again.")
+            if any(info.flag_bits & 1 for info in members):
+                raise DataError("the archive is encrypted; save it without a password.")
+            if len(members) > MOST_MEMBERS or sum(info.file_size for info in members) > LARGEST:
+                limits = f"{MOST_MEMBERS} members or {LARGEST >> 20} MiB"
+                raise DataError(f"the archive has more than {limits} when it is unpacked; split the file.")
+            return [(info, archive.read(info)) for info in members]  # never more of a member than its size says
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, ValueError) as error:
+        raise DataError(f"the archive cannot be read ({error}); save the file again.") from None
+
+
+def read_members(text: str, read: Callable[[str], Iterator[Part]]) -> Iterator[Part]:
+    """The parts of all members."""
+    for number, part in enumerate(text.split("\0")):
+        yield "\0" if number else ""
+        yield from read(part) if number % 2 else [part]
+
+
+# --- OpenDocument and EPUB: text with inline tags, like HTML
+
+_TEXT = html.Rules(
+    inline=frozenset(f"text:{name}" for name in (
+        "a", "bookmark", "bookmark-end", "bookmark-start", "date", "line-break", "note", "page-number",
+        "reference-mark", "ruby", "s", "soft-page-break", "span", "tab", "time",
+    )) | {"draw:frame", "office:annotation", "office:annotation-end"},
+    kept=frozenset((
+        "text:note", "draw:frame", "office:annotation", "office:automatic-styles", "office:styles", "office:scripts",
+        "office:font-face-decls", "text:sequence-decls", "text:tracked-changes", "table:calculation-settings",
+    )),
+    void=(), raw=(), ignore_case=False,
+)  # fmt: skip
+ODT = Members(re.compile(r"content\.xml|styles\.xml"))
+read_odt = partial(read_members, read=partial(html.read, rules=_TEXT))
+EPUB = Members(re.compile(r"(?!META-INF/).*\.x?html?"), xml=False)
+read_epub = partial(read_members, read=html.read)
+
+
+# --- Office Open XML: a paragraph is a list of runs, each with its properties and texts
+
+
+class Names(NamedTuple):
+    """The names of elements, for documents or presentations."""
+
+    prefix: str
+    space: str = ""  # attribute of a text that keeps its white space
+    kept: tuple[str, ...] = ()  # elements that are not taken apart
+    breaks: tuple[str, ...] = ()  # elements that are white space
+    dropped: tuple[str, ...] = ()  # hints that belong to the words of the source
+
+    def paragraphs(self, text: str) -> Iterator[Part]:
+        """The parts of a member."""
+        p = f"{self.prefix}:"
+        rules = html.Rules(None, kept=frozenset(f"{p}{name}" if ":" not in name else name for name in self.kept),
+                           void=(), raw=(), ignore_case=False)  # fmt: skip
+        paragraph: list[html.Markup] | None = None
+        for token in html.join_kept(html.scan(text, rules), rules):
+            if token.name == f"{p}p" and not token.empty:
+                if paragraph is not None:
+                    yield from self.segment(paragraph)
+                paragraph = None if token.closing else []
+                yield token.raw
+            elif paragraph is None or (not paragraph and token.raw.startswith(f"<{p}pPr")):
+                yield token.raw
+            else:
+                paragraph.append(token)
+        yield "".join(token.raw for token in paragraph or ())
+
+    def segment(self, tokens: list[html.Markup]) -> Iterator[Part]:
+        """The runs of a paragraph as a segment. Every tag ends a run and begins another one."""
+        p = f"{self.prefix}:"
+        tail = len(tokens)
+        while tail and tokens[tail - 1].raw.startswith(f"<{p}endParaRPr"):
+            tail -= 1
+        raw, end = "".join(token.raw for token in tokens[:tail]), "".join(token.raw for token in tokens[tail:])
+        text = f"<{p}t{self.space}>"
+        close = f"</{p}t></{p}r>"
+        base: str | None = None  # the properties of the first run with text
+        builder = Builder()
+        for run in _runs(tokens[:tail], f"{p}r"):
+            texts = [token for token in run if token.name is None]
+            if len(run) > 1 and texts:
+                properties = next((token.raw for token in run if token.raw.startswith(f"<{p}rPr")), "")
+                base = properties if base is None else base
+                begin, other = f"<{p}r>{base}{text}", properties != base
+                if other:
+                    builder.open(f"{close}<{p}r>{properties}{text}", "run")
+                for token in run[1:-1]:
+                    bare = (token.name or "").removeprefix(p)
+                    if token.name is None:
+                        builder.words(html.unescape(token.raw))
+                    elif token.empty and bare in self.breaks:
+                        builder.mark(f"</{p}t>{token.raw}{text}", "break")
+                    elif bare != "t" and token.raw != properties and bare not in self.dropped:
+                        builder.mark(f"</{p}t>{token.raw}{text}", "void")
+                if other:
+                    builder.close(close + begin, "run")
+                continue
+            whole, (first, *_) = "".join(token.raw for token in run), run
+            name = (first.name or "").removeprefix(p)
+            if name in self.dropped or (first.name is None and not whole.strip()):
+                continue
+            begin = f"<{p}r>\0{text}"  # the properties are not known yet
+            if len(run) == 1 and first.name and not first.empty:
+                (builder.close if first.closing else builder.open)(close + whole + begin, first.name)
+            else:
+                builder.mark(close + whole + begin, "break" if name in self.breaks else "void")
+        opening, empty = f"<{p}r>{base}{text}", f"<{p}r>{base}{text}{close}"
+
+        def wrap(inner: str) -> str:
+            """An unchanged paragraph as it was, otherwise without empty runs."""
+            return raw if inner == raw else (opening + inner.replace("\0", base or "") + close).replace(empty, "")
+
+        yield from framed(raw, 0, len(raw), builder.build(raw, html.escape, wrap))
+        yield end
+
+
+def _runs(tokens: list[html.Markup], name: str) -> Iterator[list[html.Markup]]:
+    """The tokens of each run together, and all others alone."""
+    run: list[html.Markup] = []
+    for token in tokens:
+        run.append(token)
+        if (token.name == name and token.closing) or run[0].name != name or run[0].empty:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+_WORD = Names(
+    "w", ' xml:space="preserve"',
+    ("pPr", "rPr", "sdt", "drawing", "pict", "object", "mc:AlternateContent", "del", "moveFrom", "instrText", "fldData",
+     "m:oMath", "m:oMathPara", "ruby"),
+    ("br", "cr", "tab"), ("proofErr", "lastRenderedPageBreak"),
+)  # fmt: skip
+_SLIDE = Names("a", kept=("pPr", "rPr", "br", "fld", "endParaRPr"), breaks=("br",))
+DOCX = Members(re.compile(r"word/(?:document|(?:header|footer)\d*|footnotes|endnotes|comments)\.xml"))
+read_docx = partial(read_members, read=_WORD.paragraphs)
+PPTX = Members(re.compile(r"ppt/(?:slides|notesSlides)/[^/]+\.xml"))
+read_pptx = partial(read_members, read=_SLIDE.paragraphs)

@@ -1,0 +1,98 @@
+"""SubRip and WebVTT subtitles: the lines of a cue are one segment; numbers, times, notes and styles stay.
+
+A sentence that continues in the next cue is one segment of both: the times between them are placed like a line break.
+A line that begins with a dash is another speaker and a separate segment. <i>, <v Name> and {\\an8} are tags.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+from regard.files import html
+from regard.files.segment import Builder, Part, as_it_is, framed
+
+_TIME = re.compile(r"\s*(?:\d+:)?\d\d:\d\d[,.]\d+\s*-->\s*(?:\d+:)?\d\d:\d\d[,.]\d+")
+_BRACES = re.compile(r"\{[^{}\n]*\}|<[\d:.]+>")  # {\an8}, and the times of karaoke
+_SPEAKER = re.compile(r"\s*[-–—]\s*(?=\S)")
+_ENDED = re.compile(r"[.!?…:;。！？\"”»)\]♪]\s*$")
+_NEWLINE = re.compile(r"(\r?\n)")
+_MARKUP = re.compile(r"<[^<>]*>|\{[^{}]*\}")
+MOST_CUES = 4  # of one sentence
+
+
+def read_srt(text: str) -> Iterator[Part]:
+    """The parts of a SubRip file."""
+    return read(text, as_it_is, as_it_is)
+
+
+def read_vtt(text: str) -> Iterator[Part]:
+    """The parts of a WebVTT file."""
+    return read(text, html.unescape, html.escape)
+
+
+def read(text: str, unescape: Callable[[str], str], escape: Callable[[str], str]) -> Iterator[Part]:
+    """The parts of a file: words are only in the lines after a time line, up to an empty line."""
+    cues: list[list[str]] = [[]]  # of the segment: the text of a cue, then what is between it and the next, ...
+    inside = False
+    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
+        if inside and line.strip() and not _TIME.match(line):
+            speaks = _SPEAKER.match(line)
+            begins = len(cues) % 2 == 0
+            if begins and (speaks or not _continues("".join(cues[-2]), line) or len(cues) > 2 * MOST_CUES):
+                yield from segment(cues[:-1], unescape, escape)
+                yield "".join(cues[-1])
+                cues = [[]]
+            elif begins:
+                cues.append([])
+            elif speaks:
+                yield from segment(cues, unescape, escape)
+                cues = [[]]
+            cues[-1].append(line)
+            continue
+        if len(cues) % 2:
+            cues.append([])
+        cues[-1].append(line)
+        inside = _TIME.match(line) is not None
+    if len(cues) % 2:
+        cues.append([])
+    yield from segment(cues[:-1], unescape, escape)
+    yield "".join(cues[-1])
+
+
+def _continues(cue: str, line: str) -> bool:
+    """Whether the sentence at the end of a cue goes on in the line of the next one."""
+    before, after = (_MARKUP.sub("", part).strip() for part in (cue, line))
+    return bool(before) and not _ENDED.search(before) and after[:1].islower()
+
+
+def segment(cues: list[list[str]], unescape: Callable[[str], str], escape: Callable[[str], str]) -> Iterator[Part]:
+    """Lines of one cue as a segment, or of several cues with what is between them."""
+    lines = ["".join(part) for part in cues]
+    dash = _SPEAKER.match(lines[0])
+    raw = "".join(lines)
+    start = dash.end() if dash else len(raw) - len(raw.lstrip())
+    end = len(raw.rstrip())
+    builder = Builder(collapse=True, find=lambda text: ())
+    reached = 0
+    for number, part in enumerate(lines):
+        last = number == len(lines) - 1
+        begin, stop = max(start, reached) - reached, (end - reached if last else len(part.rstrip()))
+        if number % 2 == 0:
+            words(builder, part[begin:stop], unescape)
+            ending = part[stop:]
+        else:
+            builder.mark(ending + part, "break")
+        reached += len(part)
+    yield from framed(raw, start, end, builder.build(raw[start:end], escape))
+
+
+def words(builder: Builder, cue: str, unescape: Callable[[str], str]) -> None:
+    """Add the words, tags and line breaks of a cue."""
+    for token in html.scan(cue):
+        if token.name is not None:
+            (builder.close if token.closing else builder.open)(token.raw, token.name)
+            continue
+        for number, part in enumerate(_NEWLINE.split(token.raw)):
+            if number % 2:
+                builder.mark(part, "break")
+            else:
+                builder.words_around(unescape(part), _BRACES, "void")
