@@ -27,14 +27,13 @@ from regard.api.terms import Placement, Termbase, TermPairs, elide, link_terms, 
 from regard.api.tracing import assemble
 from regard.api.trained import Trained
 from regard.api.what_ifs import locate
-from regard.data.expects import knows_no_capitals, languages_of
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
 from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis, Weigh
 from regard.decode.search import decode_many
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import Demands
+from regard.decode.steps import SearchRequest
 from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.alignment import argmax_links
@@ -44,6 +43,7 @@ from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
+from regard.runs.expects import knows_no_capitals, languages_of
 from regard.runs.experiment import Experiment
 from regard.symbols import END, PAD, UNKNOWN
 from regard.text.languages import other_language
@@ -470,10 +470,11 @@ class Translator(Trained):
 
     @torch.inference_mode()
     def _search(
-        self, rows: Sequence[Sequence[int]], config: DecodeConfig, progress: Progress | None = None, **demands: Any
+        self, rows: Sequence[Sequence[int]], config: DecodeConfig, progress: Progress | None = None, **request: Any
     ) -> list[list[Hypothesis]]:
         how: dict[str, Any] = {"batch_tokens": BATCH_TOKENS[self.device.type == "cuda"], "weigher": self._weigher}
-        return decode_many(self.model, rows, config, self.device, progress=progress, demands=Demands(**demands), **how)  # type: ignore[arg-type]
+        how["request"] = SearchRequest(**request)
+        return decode_many(self.model, rows, config, self.device, progress=progress, **how)  # type: ignore[arg-type]
 
     def _termbase(self, terms: TermPairs) -> Termbase:
         return Termbase(terms, self.source_vocabulary.comparable, self.target_vocabulary.in_form)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.data.expects import expectations
 from regard.data.subwords import Subwords
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError, RegardError, brief
 from regard.models.registry import build
+from regard.runs.expects import expectations
 from regard.runs.experiment import resolve
 from regard.runs.folder import pack, write_folder
 from regard.runs.int8 import check_new
@@ -103,7 +103,7 @@ def write_run(imported: Imported, out: Path) -> int:
     where, shapes = str(imported.origin["from"]), {name: weight.shape for name, weight in imported.weights.items()}
     try:
         make = partial(build, "transformer", experiment.model)
-        model = build_filled(make, shapes, lambda: imported.weights, where)
+        model = build_filled(make, shapes, imported.weights.items, where)
     except RegardError as error:
         raise DataError(f"This model cannot be imported: its parts do not fit together. {error}") from None
     weights = weights_of(model)

@@ -36,7 +36,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
-from regard.models.contract import EncoderDecoder, Looking, check_batch
+from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Luong(EncoderDecoder):
 
     # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Trained models align either
     # way (docs/results.md has both error rates): a row is shown at the word written; `regard align --choose` measures.
-    looking = Looking(query="current", cross=("attention",))
+    attention_layout = AttentionLayout(query="current", cross=("attention",))
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__()

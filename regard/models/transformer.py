@@ -45,7 +45,7 @@ from regard.errors import ConfigError
 from regard.kernels.choose import known_full
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
-from regard.layers.past import NOTHING, Carry, Past
+from regard.layers.past import EMPTY_PAST, Carry, Past
 from regard.layers.transformer import (
     JOINS,
     NORMS,
@@ -57,7 +57,7 @@ from regard.layers.transformer import (
     last_norm,
 )
 from regard.layers.transformer_parts import FEED_FORWARDS, PLACES, SSRU, RelativeSelfAttention, self_score
-from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
+from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch, check_target, shift_right
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Transformer(EncoderDecoder):
         self.config = config
         depth = config.decoder_layers or config.layers
         cross = tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth))
-        self.looking = Looking("current", cross, key_heads=config.key_heads)
+        self.attention_layout = AttentionLayout("current", cross, key_heads=config.key_heads)
         self.embed = nn.Embedding(config.source_vocabulary, config.width)
         self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
         self.place = PLACES[config.positions](config)
@@ -210,7 +210,7 @@ class Transformer(EncoderDecoder):
         """
         x, places = self.embed_tokens(self.embed_target, words, positions)  # [B, T, D]
         places, after = places._replace(blocks=blocks, source_blocks=source_blocks), []
-        for layer, seen, before in zip(self.decoder, memory, past or [NOTHING] * len(self.decoder), strict=True):
+        for layer, seen, before in zip(self.decoder, memory, past or [EMPTY_PAST] * len(self.decoder), strict=True):
             x, written = layer(x, before, source=seen, places=places)
             after.append(written)
         return self.decoder_norm(x), tuple(after)
