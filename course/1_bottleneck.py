@@ -12,12 +12,14 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from exercises import check, digits, picture, updates, write_pairs
+from exercises import check, digits, narrate, picture, updates, write_pairs
 
 import regard
 from regard.api.measuring import flow_of
 from regard.evaluate.by_length import by_length, plot_by_length
 from regard.look import draw_flows
+
+narrate()  # in a terminal: print the text too
 
 folder = Path(tempfile.mkdtemp())
 
@@ -131,6 +133,8 @@ picture(draw_flows(flows, folder / "flow.svg"))
 # The next lecture removes the bottleneck: the decoder will attend to every state of the encoder.
 #
 # ## Exercises
+#
+# The functions that you write get numpy arrays and return one.
 #
 # **1.1** An LSTM layer has inputs of width 64 and states of width 96, and no biases. How many weights does it have?
 

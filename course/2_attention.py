@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from exercises import check, digits, picture, updates, write_pairs
+from exercises import check, digits, narrate, picture, updates, write_pairs
 from torch import nn
 
 import regard
@@ -28,6 +28,8 @@ from regard.layers.recurrent import GateInputs, GRUEncoder, ResetBeforeGRU
 from regard.look import Temperature
 from regard.models.contract import Looking, shift_right
 from regard.models.registry import Entry, register
+
+narrate()  # in a terminal: print the text too
 
 folder = Path(tempfile.mkdtemp())
 
@@ -110,7 +112,7 @@ class State(NamedTuple):
 
 
 class Ours(nn.Module):
-    looking = Looking(query="previous", shift=0, cross=("attention",))
+    attention_layout = Looking(query="previous", shift=0, cross=("attention",))
 
     def __init__(self, config):
         super().__init__()
@@ -197,6 +199,8 @@ for temperature in (0.3, 1.0, 3.0, 30.0):
 
 # %% [markdown]
 # ## Exercises
+#
+# The functions that you write get numpy arrays and return one.
 #
 # **2.1** Write `softmax(scores)` for scores `[S]`. It must survive a score of 1000.
 

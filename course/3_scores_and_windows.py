@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from exercises import check, digits, picture, updates, write_pairs
+from exercises import check, digits, narrate, picture, updates, write_pairs
 
 import regard
 from regard.api.aligning import choose_by_gold, traces
@@ -29,6 +29,8 @@ from regard.core import (
     scaled_dot,
 )
 from regard.text.pharaoh import Gold
+
+narrate()  # in a terminal: print the text too
 
 folder = Path(tempfile.mkdtemp())
 torch.manual_seed(1)
@@ -163,6 +165,8 @@ picture(models["general, local-p"].look(sentence).draw(folder / "local.svg", tit
 
 # %% [markdown]
 # ## Exercises
+#
+# The functions that you write get numpy arrays and return one.
 #
 # **3.1** The entries of q and k are independent with variance 1 and width 64. What is the variance of `q . k`?
 

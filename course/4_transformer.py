@@ -12,12 +12,14 @@ import tempfile
 from pathlib import Path
 
 import torch
-from exercises import check, digits, picture, updates, write_pairs
+from exercises import check, digits, narrate, picture, updates, write_pairs
 
 import regard
 from regard.api.measuring import report_heads, silence_heads
 from regard.core import causal_mask, sinusoid
 from regard.text.pharaoh import Gold
+
+narrate()  # in a terminal: print the text too
 
 folder = Path(tempfile.mkdtemp())
 torch.manual_seed(1)
@@ -148,6 +150,8 @@ for one in [*removed[:4], *removed[-3:]]:
 
 # %% [markdown]
 # ## Exercises
+#
+# The functions that you write get numpy arrays and return one.
 #
 # **4.1** Write `causal(size)` in numpy: a boolean array `[size, size]`, True where position t (row) may attend to s.
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from exercises import check, picture, updates
+from exercises import check, narrate, picture, updates
 from torch import nn
 
 import regard
@@ -20,6 +20,8 @@ from regard.corpora import reviews
 from regard.corpora.shapes import draw_scene, scene
 from regard.data.images import encode_png
 from regard.sealed import write_atomically
+
+narrate()  # in a terminal: print the text too
 
 folder = Path(tempfile.mkdtemp())
 torch.manual_seed(1)
@@ -187,6 +189,8 @@ with torch.no_grad():
 # There, query, key and value are literal: a question, who a sentence is about, and the place that it names.
 #
 # ## Exercises
+#
+# The functions that you write get numpy arrays and return one.
 #
 # **5.1** A picture is encoded as a grid of 14 x 14 cells. How many slots does the memory have?
 

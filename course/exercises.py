@@ -5,11 +5,14 @@
 An exercise has a number as its answer, or a function that is compared with regard's own on a few inputs.
 """
 
+import ast
 import base64
 import inspect
 import math
 import os
 import random
+import re
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +36,46 @@ ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 FRENCH = ["zéro", "un", "deux", "trois", "quatre", "cinq", "six", "sept", "huit", "neuf"]
 UPDATES = "COURSE_UPDATES"  # the environment variable that shortens all training, for tests
 _KINDS = {".png": "image/png", ".svg": "image/svg+xml"}
+
+
+class Cell(NamedTuple):
+    """A cell of a lecture: text in Markdown, or code; `line` is where it begins in the file, from 0."""
+
+    text: bool
+    body: str
+    line: int
+
+
+def cells(script: str) -> list[Cell]:
+    """The cells of a percent script, in order; what stands before the first mark is the docstring and is left out."""
+    found: list[Cell] = []
+    lines = script.split("\n")
+    marks = [number for number, line in enumerate(lines) if re.match(r"# %%", line)]
+    for begin, end in zip(marks, [*marks[1:], len(lines)], strict=True):
+        text = "[markdown]" in lines[begin]
+        body = lines[begin + 1 : end]
+        body = [re.sub(r"^# ?", "", line) for line in body] if text else body
+        found.append(Cell(text, "\n".join(body).strip("\n"), begin + 1))
+    return found
+
+
+def narrate() -> None:
+    """Print the text and the questions too where a lecture runs as a script; a notebook shows them anyway.
+
+    Called in the first cell, this runs all cells in order, prints the text between them, and exits.
+    """
+    script = sys.modules["__main__"]
+    path = Path(getattr(script, "__file__", None) or "")
+    if not re.match(r"\d_", path.name) or hasattr(script, "narrated"):
+        return
+    script.narrated = True  # type: ignore[attr-defined]
+    for text, body, line in cells(path.read_text(encoding="utf-8")):
+        if text:
+            print(f"\n{body}\n", flush=True)
+            continue
+        tree = ast.increment_lineno(ast.parse(body), line)  # errors name the line of the file
+        exec(compile(tree, str(path), "exec"), vars(script))
+    sys.exit()
 
 
 class Verdict(NamedTuple):
@@ -107,7 +150,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Function:
-    """An exercise whose answer is a function of `names`: it must agree with `expected` on every one of `cases`."""
+    """An exercise whose answer is a function of `names`, numpy arrays: it must agree with `expected` on all `cases`."""
 
     names: tuple[str, ...]
     expected: Callable[..., Any]
@@ -129,7 +172,7 @@ class Function:
                 got = np.asarray(answer(*case))
                 same = got.shape == right.shape and np.allclose(got.astype(float), right.astype(float), atol=1e-5)
             except Exception as error:  # whatever the answer of a learner raises
-                return f"with {given} your function raised {type(error).__name__}: {error}."
+                return f"with {given} (numpy arrays) your function raised {type(error).__name__}: {error}."
             if not same:
                 return f"with {given} the result is {_short(right)}; yours is {_short(got)}."
         return ""

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from exercises import cells
 from markdown_it import MarkdownIt
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -27,27 +28,6 @@ pre { padding: .7rem 1rem; overflow-x: auto; font-size: .85rem; line-height: 1.4
 pre.output { background: none; border-left: 3px solid #0072b2; border-radius: 0; margin-top: 0 }
 img, iframe { max-width: 100% }
 """  # noqa: E501
-
-
-class Cell(NamedTuple):
-    """A cell of a lecture: text in Markdown, or code; `line` is where it begins in the file, from 0."""
-
-    text: bool
-    body: str
-    line: int
-
-
-def cells(script: str) -> list[Cell]:
-    """The cells of a percent script, in order; what stands before the first mark is the docstring and is left out."""
-    found: list[Cell] = []
-    lines = script.split("\n")
-    marks = [number for number, line in enumerate(lines) if re.match(r"# %%", line)]
-    for begin, end in zip(marks, [*marks[1:], len(lines)], strict=True):
-        text = "[markdown]" in lines[begin]
-        body = lines[begin + 1 : end]
-        body = [re.sub(r"^# ?", "", line) for line in body] if text else body
-        found.append(Cell(text, "\n".join(body).strip("\n"), begin + 1))
-    return found
 
 
 def run_cell(code: str, line: int, path: Path, names: dict[str, Any]) -> tuple[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 TREE = Path(__file__).resolve().parent.parent
 COURSE = TREE / "build" / "course"  # what the lectures printed and drew; `make docs` runs them first
-cells = runpy.run_path(str(TREE / "course" / "render.py"))["cells"]
+cells = runpy.run_path(str(TREE / "course" / "exercises.py"))["cells"]
 
 project = html_title = "regard"
 author = "the authors of regard"

@@ -138,8 +138,8 @@ def tests_of(path: Path) -> list[Path]:
 def survives(tests: list[Path], mutant: Mutant | None, seconds: float) -> bool:
     """Whether the tests pass beside a copy of the package with the mutant in it."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        # Links keep the times of the files, so that their compiled forms serve.
-        shutil.copytree(ROOT / "regard", Path(folder) / "regard", copy_function=os.link)
+        # Copies keep the times of the files, so that their compiled forms serve.
+        shutil.copytree(ROOT / "regard", Path(folder) / "regard", copy_function=shutil.copy2)
         if mutant is not None:
             changed = Path(folder) / mutant.path.relative_to(ROOT)
             changed.unlink()

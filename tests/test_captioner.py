@@ -405,7 +405,7 @@ def test_recording_changes_nothing(case: str):
     logits = model(CELLS, LENGTHS, TARGET)
     with record(model) as seen:
         assert torch.equal(model(CELLS, LENGTHS, TARGET), logits)
-    weights = seen[model.looking.cross[0]].weights
+    weights = seen[model.attention_layout.cross[0]].weights
     assert weights.shape == (3, 4, S)
     assert_close(weights.sum(-1), torch.ones(3, 4, dtype=torch.float64))
     assert (weights[1, :, 3:] == 0).all()

@@ -4,6 +4,7 @@ import re
 import runpy
 import sys
 from pathlib import Path
+from types import ModuleType
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
@@ -17,9 +18,9 @@ from regard.runs.included import FOLDERS
 COURSE = Path(__file__).resolve().parent.parent / "course"
 LECTURES = sorted(COURSE.glob("[0-9]_*.py"))
 ANSWERS = runpy.run_path(str(COURSE / "answers.py"))["ANSWERS"]
-SCRIPT = runpy.run_path(str(COURSE / "render.py"))
 sys.path.insert(0, str(COURSE))  # as when a lecture is run: its folder comes first
-from exercises import EXERCISES, check, digits, picture, updates  # noqa: E402
+SCRIPT = runpy.run_path(str(COURSE / "render.py"))
+from exercises import EXERCISES, check, digits, narrate, picture, updates  # noqa: E402
 
 
 def render(lecture: Path) -> str:
@@ -127,6 +128,25 @@ def test_the_corpus_of_the_course(monkeypatch) -> None:
         updates(200)
     with pytest.raises(ConfigError, match=r"shows \.png and \.svg files; got 'a\.pdf'"):
         picture("a.pdf")
+
+
+def test_a_lecture_in_the_terminal_prints_its_text_between_the_output(tmp_path, monkeypatch, capsys) -> None:
+    script = ModuleType("__main__")
+    script.__file__ = str(tmp_path / "0_x.py")
+    Path(script.__file__).write_text(
+        "# %%\nnarrate()\na = 2\n\n# %% [markdown]\n# What is a?\n\n# %%\nprint(a)\n", encoding="utf-8"
+    )
+    script.narrate = narrate
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    with pytest.raises(SystemExit):
+        narrate()
+    assert capsys.readouterr().out == "\nWhat is a?\n\n2\n"
+    script.__file__ = "notebook.ipynb"
+    narrate()
+
+
+def test_exercises_say_that_they_pass_arrays() -> None:
+    assert "(numpy arrays) your function raised TypeError" in check("2.1", lambda s: torch.softmax(s, 0)).text
 
 
 def test_cells_of_a_script_and_the_line_of_an_error(tmp_path) -> None:

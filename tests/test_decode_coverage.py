@@ -87,7 +87,7 @@ def test_only_what_the_model_can_attend_to_counts(name: str) -> None:
         target = torch.tensor([[*best.ids, *([END] if best.finished else [])]])
         with record(model) as seen:
             model(source[row : row + 1], lengths[row : row + 1], target)
-        weights = torch.stack([seen[each].weights for each in model.looking.cross]).mean(0)  # [1, (H), T, S]
+        weights = torch.stack([seen[each].weights for each in model.attention_layout.cross]).mean(0)  # [1, (H), T, S]
         covered = weights.flatten(0, -3).mean(0).sum(0)[: len(text) + (name != "luong")]  # [S]
         penalty = covered.clamp(max=1).log().sum().item()
         plain = best.logprob / ((5 + target.shape[1]) / 6) ** settings.length_penalty

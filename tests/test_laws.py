@@ -83,11 +83,8 @@ CROSSED = {
     "luong-small", "luong-paper", "britz-deep", "britz-paper", "britz-lstm", "lstmn-shallow-two-layers",
     "transformer-pre", "transformer-rotary", "transformer-pre-rotary", "luong-cosine-entmax15",
     "transformer-rms", "transformer-swiglu", "transformer-grouped",
+    "luong-local-m-general", "luong-local-m-location", "luong-local-p-general", "luong-local-p-location",
     "lstmn-scaled-dot-entmax15", "luong-local-p-no-feed", "sutskever-forward",
-} | {
-    f"luong-{window}-{score}"
-    for window in ("local-m", "local-p")
-    for score in ("general", "concat", "concat-released", "location")
 }  # fmt: skip
 
 
@@ -203,7 +200,7 @@ def test_padding_changes_nothing(case: str):
     with record(model) as after:
         padded = model(source, LENGTHS, target)
     assert_close(real(padded), real(whole(case)), rtol=0, atol=1e-10)
-    for name in model.looking.cross:
+    for name in model.attention_layout.cross:
         was, now = seen_whole(case)[name].weights, after[name].weights
         T, S = was.shape[-2:]
         pairs = zip(was.movedim(-2, 1), now[..., :T, :S].movedim(-2, 1), TARGET_LENGTHS, strict=True)
@@ -283,7 +280,7 @@ def test_recording_changes_nothing(case: str):
         recorded, recorded_grads = run(forward)
     with record(model), torch.no_grad():
         stepped = run_steps(model, SOURCE, LENGTHS, TARGET)
-    assert set(model.looking.cross) <= set(seen) == set(attentions(model))
+    assert set(model.attention_layout.cross) <= set(seen) == set(attentions(model))
     assert not any(module._forward_hooks for module in model.modules())
     assert_close(recorded, plain, rtol=0, atol=1e-10)
     assert_close(stepped, plain, rtol=0, atol=1e-10)
@@ -337,7 +334,7 @@ def test_weights_are_zero_on_padding_and_sum_to_one(case: str):
             assert_close(sums[anything], torch.ones_like(sums[anything]), rtol=0, atol=1e-12)
 
     # The masks themselves: a cross-attention over words has no weight beyond the sentence, END included or not.
-    for name in model.looking.cross:
+    for name in model.attention_layout.cross:
         weights = seen[name].weights  # [B, (H), T, S]
         if weights.shape[-1] == 1:  # one vector of the whole sentence
             assert torch.equal(weights, torch.ones_like(weights))
@@ -400,7 +397,7 @@ def test_an_empty_sentence_is_read_and_written(case: str):
     assert_close(logits[:3], whole(case), rtol=0, atol=1e-10)
     alone = run_steps(model, torch.tensor([[END]]), torch.tensor([1]), TARGET[1:2])
     assert_close(alone[0], logits[3], rtol=0, atol=1e-10)
-    for name in model.looking.cross:
+    for name in model.attention_layout.cross:
         weights = seen[name].weights[3]  # [(H), T, S]
         assert (weights[..., 1:] == 0).all()
         if CASES[case][0] == "luong":

@@ -175,7 +175,7 @@ def test_pairs_read_together_are_what_each_is_alone(name):
                 assert getattr(seen, what) == getattr(alone.attention[key], what)
             assert seen.scores is None
     cross = next(aligning.traces(translator, sources, targets))
-    assert list(cross.attention) == list(translator.model.looking.cross)
+    assert list(cross.attention) == list(translator.model.attention_layout.cross)
 
 
 def test_an_ensemble_has_nothing_to_look_into():

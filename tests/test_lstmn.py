@@ -239,12 +239,12 @@ def test_t7_5_weights_sum_to_one_and_padding_gets_none(fusion: str):
     model = translator(fusion)
     with record(model) as seen:
         model(SOURCE, LENGTHS, TARGET)
-    assert set(model.looking.cross) < set(seen)
+    assert set(model.attention_layout.cross) < set(seen)
     for name, look in seen.items():
-        first = 0 if name in model.looking.cross else 1  # before the first word there is nothing to look at
+        first = 0 if name in model.attention_layout.cross else 1  # before the first word there is nothing to look at
         assert_close(look.weights[:, first:].sum(-1), torch.ones_like(look.weights[:, first:, 0]))
         assert torch.equal(look.weights[:, :first], torch.zeros_like(look.weights[:, :first]))
-        if name in model.looking.cross:
+        if name in model.attention_layout.cross:
             assert look.weights.shape == (2, 5, 6)
             assert torch.equal(look.weights[1, :, 4:], torch.zeros(5, 2))
 

@@ -50,7 +50,7 @@ def test_the_modules_that_are_exported_compute_what_the_model_does(name, variant
     token = torch.full((2,), START)
     for _ in range(3):
         logits, after = model.step(token, state)
-        ours, weights, *parts = Step(model, state, model.looking.cross[-1])(token, tuple(parts))
+        ours, weights, *parts = Step(model, state, model.attention_layout.cross[-1])(token, tuple(parts))
         assert torch.allclose(ours, logits, atol=1e-6)
         assert weights.shape[::2] == (2, 5)
         assert torch.allclose(weights.sum(-1), torch.ones(weights.shape[:2]), atol=1e-5)
@@ -64,7 +64,7 @@ def test_onnxruntime_computes_the_same_over_whole_sentences(name, variant, tmp_p
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (pip install regard[onnx])")
     pytest.importorskip("onnxscript", reason="onnxscript is not installed (pip install regard[onnx])")
     model = model_of(name, variant)
-    attention = model.looking.cross[-1]
+    attention = model.attention_layout.cross[-1]
     export_onnx(model, tmp_path / "model", {}, attention)
     encoder, step = (
         onnxruntime.InferenceSession(str(tmp_path / "model" / f"{part}.onnx"), providers=["CPUExecutionProvider"])

@@ -51,7 +51,7 @@ def run(model: nn.Module) -> tuple[Tensor, Tensor]:
     """Logits [B, T, V] and the weights [B, T, S] of the attention to the source."""
     with torch.no_grad(), record(model) as seen:
         logits = model(SOURCE, LENGTHS, TARGET)
-    return logits, seen[model.looking.cross[0]].weights
+    return logits, seen[model.attention_layout.cross[0]].weights
 
 
 def sentences():

@@ -9,7 +9,7 @@ import glob
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -86,13 +86,21 @@ class Where:
         return min(1.0, self.gpus / workers)
 
 
-def over_shards(
-    start: Start, inputs: Sequence[str | tuple[str, ...]], out: str | Path, task: dict[str, Any], where: Where,
-    finish: Callable[[Plan, Path], list[Path]], progress: Progress | None, workers: int | None = None,
-) -> CorpusResult:  # fmt: skip
-    """Process the rows of the inputs in shards, then call `finish`; finished shards are kept.
+class Job(NamedTuple):
+    """What is done with a corpus."""
 
-    `task` describes the work: a folder of another task is refused. By default there is a worker for each GPU or core.
+    start: Start  # called in every worker
+    task: dict[str, Any]  # describes the work: a folder of another task is refused
+    finish: Callable[[Plan, Path], list[Path]]  # writes the outputs, when all shards are done
+
+
+def over_shards(
+    job: Job, inputs: Sequence[str | tuple[str, ...]], out: str | Path, where: Where, progress: Progress | None,
+    workers: int | None = None,
+) -> CorpusResult:  # fmt: skip
+    """Process the rows of the inputs in shards; finished shards are kept.
+
+    By default there is a worker for each GPU or core.
     """
     if workers is None:
         workers, _ = share_cores(where.workers if where.workers is not None else where.gpus or usable_cores(), 0)
@@ -100,25 +108,25 @@ def over_shards(
     if where.on == "ray":
         need_ray()  # before anything is written
     with locked(out, "is working"):
-        plan = make_plan(inputs, out, where.shard, where.column, task)
+        plan = make_plan(inputs, out, where.shard, where.column, job.task)
         lines = sum(file.lines for file in plan.inputs)
         if outputs := finished(out):
             return CorpusResult(outputs, lines, 0)
         try:
-            failed = where.run(start, plan, out, workers, progress)
+            failed = where.run(job.start, plan, out, workers, progress)
         except RegardError:
             forget(out)  # a refused call leaves no files
             raise
-        return CorpusResult([] if failed else finish(plan, out), lines, failed)
+        return CorpusResult([] if failed else job.finish(plan, out), lines, failed)
 
 
 def start_translating(
-    runs: list[str], device: str, engine: str, threads: int, max_tokens: int, align: bool, options: dict[str, Any]
+    runs: list[str], device: str, engine: str, threads: int, align: bool, options: dict[str, Any]
 ) -> Work:
     """Load the translator in a worker; the work translates all lines of a shard in one call."""
     torch.set_num_threads(threads)
     translator = load(runs, device, "translate", engine)  # several are an ensemble
-    translator.translate([], max_tokens=max_tokens, **options)  # refuses wrong options before the first shard
+    translator.translate([], **options)  # refuses wrong options before the first shard
 
     def work(lines: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         seen = 0
@@ -129,7 +137,7 @@ def start_translating(
             count(share - seen)
             seen = share
 
-        translations = translator.translate(lines, max_tokens=max_tokens, progress=progress, **options)
+        translations = translator.translate(lines, progress=progress, **options)
         for first in range(0, len(lines), AT_ONCE):
             part = translations[first : first + AT_ONCE]
             pairs = list(zip(lines[first : first + AT_ONCE], (translation.text for translation in part), strict=True))
@@ -148,19 +156,20 @@ def describe(translation: Translation) -> dict[str, Any]:
 
 
 def translate_corpus(
-    run: Run | Sequence[Run], inputs: str | Path | Iterable[str | Path], out: str | Path, *, on: str = "local",
-    workers: int | None = None, shard: int = 10_000, column: str = "", format: str = "text", address: str | None = None,
-    device: str = "auto", engine: str = "regard", max_tokens: int = 4096, align: bool = False,
-    progress: Progress | None = None, **options: Any,
+    run: Run | Sequence[Run], inputs: str | Path | Iterable[str | Path], out: str | Path, *, format: str = "text",
+    align: bool = False, engine: str = "regard", max_tokens: int = 4096, progress: Progress | None = None,
+    **options: Any,
 ) -> CorpusResult:  # fmt: skip
     """Translate files into the folder `out`: line n of an output is line n of its input.
 
     `inputs` are files or patterns such as `"in/*.txt.gz"`: text, TSV, JSONL or Parquet (with `column`), compressed or
-    not. `on` is "local" (processes of this machine) or "ray" (`address` names a cluster). Finished shards are kept:
-    after a crash, repeat the call to continue; a finished call does nothing. `format` is "text", "jsonl" or "parquet"
-    (with score, tokens and flags, and with `align` the links between words). A line of more than `max_tokens` tokens
-    gives an empty line. `run`, `device` and `engine` are those of `regard.load`, options those of
-    `Translator.translate`.
+    not. Finished shards are kept: after a crash, repeat the call to continue; a finished call does nothing. `format` is
+    "text", "jsonl" or "parquet" (with score, tokens and flags, and with `align` the links between words). A line of
+    more than `max_tokens` tokens gives an empty line. `run` and `engine` are those of `regard.load`.
+
+    `options` are those of `Translator.translate`, and where the work is done: `on` is "local" (processes of this
+    machine, the default) or "ray" (`address` names a cluster), with `workers` processes or actors, `shard` lines each
+    time (10,000), on a `device`.
 
     >>> with open("questions.txt", "w", encoding="utf-8") as file:
     ...     _ = file.write("Where is the station?\\nWhere is the cat?\\n")
@@ -171,19 +180,20 @@ def translate_corpus(
     check_known("format", format, FORMATS)
     if align and format == "text":
         raise ConfigError("Text has no place for links; use --format jsonl or parquet with --align.")
-    where = Where(on, workers, shard, column, address, device)
+    where = Where(**{field.name: options.pop(field.name) for field in fields(Where) if field.name in options})
     folders = [find_run(name).absolute() for name in ([run] if isinstance(run, str | Path) else run)]
     if align and len(folders) > 1:
         raise ConfigError("An ensemble has no single attention; leave --align or --with out.")
     if len(folders) > 1 and options.get("terms"):
         raise ConfigError("An ensemble cannot place terms; leave --terms or --with out.")
-    number, threads = share_cores(workers, where.gpus, PER_GPU)
+    number, threads = share_cores(where.workers, where.gpus, PER_GPU)
     task = {"work": "translate", "weights": [_weights(folder) for folder in folders], "align": align,
             "options": options, "engine": engine, "format": format, "max_tokens": max_tokens}  # fmt: skip
     runs = [str(folder) for folder in folders]
-    start = partial(start_translating, runs, device, engine, threads, max_tokens, align, options)
-    finish = partial(join, form=format, text=itemgetter("translation"))
-    return over_shards(start, find_inputs(inputs), out, task, where, finish, progress, number)
+    options = {"max_tokens": max_tokens, **options}
+    start = partial(start_translating, runs, where.device, engine, threads, align, options)
+    job = Job(start, task, partial(join, form=format, text=itemgetter("translation")))
+    return over_shards(job, find_inputs(inputs), out, where, progress, number)
 
 
 def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:
@@ -213,8 +223,8 @@ def align_corpus(
     task = {"work": "align", "links": [how.method, how.threshold, asdict(heads), how.join],
             "runs": [_about(folder) for folder in runs]}  # fmt: skip
     start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how, heads)
-    finish = partial(join, form="text", text=itemgetter("links"), ending=".links")
-    return over_shards(start, [_files(pairs)], out, task, where, finish, progress)
+    job = Job(start, task, partial(join, form="text", text=itemgetter("links"), ending=".links"))
+    return over_shards(job, [_files(pairs)], out, where, progress)
 
 
 def report_corpus(
@@ -230,8 +240,9 @@ def report_corpus(
                 total.merge(ReportSum.of(result))
         return json.dumps(total.as_data()).encode()
 
-    start, finish = partial(start_measuring, run.absolute(), where.device), partial(fold, "heads.json", combine)
-    return over_shards(start, [_files(pairs)], out, {"work": "heads", "runs": [_about(run)]}, where, finish, progress)
+    start = partial(start_measuring, run.absolute(), where.device)
+    job = Job(start, {"work": "heads", "runs": [_about(run)]}, partial(fold, "heads.json", combine))
+    return over_shards(job, [_files(pairs)], out, where, progress)
 
 
 def read_report(path: Path) -> Report:
@@ -254,7 +265,8 @@ def reach_corpus(
         return json.dumps({name: total.as_data() for name, total in totals.items()}).encode()
 
     start = partial(start_reaching, run.absolute(), where.device, farthest)
-    return over_shards(start, _files(files), out, task, where, partial(fold, "reach.json", combine), progress)
+    job = Job(start, task, partial(fold, "reach.json", combine))
+    return over_shards(job, _files(files), out, where, progress)
 
 
 def read_reach(path: Path) -> list[Reach]:

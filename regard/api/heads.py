@@ -130,7 +130,7 @@ def weigh_ids(
     """The weights [T, S] with which each word of a translation attended to its source, by `heads`, END included in
     both; zeros where the model has one vector for the whole source."""
     name = guided_module(model, -2 if heads.layer is None else heads.layer)
-    shift = model.looking.shift if heads.shift is None else heads.shift
+    shift = model.attention_layout.shift if heads.shift is None else heads.shift
     found: dict[int, NDArray[np.float32]] = {}
     pairs = [([*source, END], [*target, END]) for source, target in zip(sources, targets, strict=True)]
     for places, read, lengths, written in read_together(pairs, device):

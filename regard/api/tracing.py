@@ -87,13 +87,13 @@ def assemble(
     """The trace of sentence `row` of a forward pass that was recorded, cut to the tokens of that sentence.
 
     `source` and `target` hold a token for every position that the model read and wrote, </s> included. The trace has
-    the cross-attentions, query timing and shift of the model's `looking`. `about` describes the model; `parts` are
-    further fields of the trace: beam, changes, image, notes. With `weights_alone`, scores and vectors are left out, for
-    reading a whole corpus.
+    the cross-attentions, query timing and shift of the model's `attention_layout`. `about` describes the model; `parts`
+    are further fields of the trace: beam, changes, image, notes. With `weights_alone`, scores and vectors are left out,
+    for reading a whole corpus.
     """
     modules = attentions(model)
-    looking = getattr(model, "looking", None)
-    cross = tuple(modules) if looking is None else looking.cross
+    layout = getattr(model, "attention_layout", None)
+    cross = tuple(modules) if layout is None else layout.cross
     attention: dict[str, Attended] = {}
     for name in recorded:
         call = recorded[name]
@@ -113,14 +113,14 @@ def assemble(
             "score": _name(modules[name].score),
             "normalise": _name(modules[name].normalise),
         }
-        if name in cross and looking is not None:
-            settings |= {"query": looking.query, "shift": looking.shift if kind == "cross" else 0}
+        if name in cross and layout is not None:
+            settings |= {"query": layout.query, "shift": layout.shift if kind == "cross" else 0}
         sizes = len(source.tokens), len(target.tokens)
         arrays = _arrays(modules[name], call, row, kind, sizes, weights_alone, vectors=name in cross)
         attention[name] = Attended(name, **arrays, **settings)
     described = {"kind": type(model).__name__.lower(), "layers": len(cross), **(about or {})}
-    if looking is not None and looking.key_heads:
-        described["key_heads"] = looking.key_heads
+    if layout is not None and layout.key_heads:
+        described["key_heads"] = layout.key_heads
     return Trace(source, target, attention, described, **parts)
 
 

@@ -103,7 +103,7 @@ def write_run(imported: Imported, out: Path) -> int:
     where, shapes = str(imported.origin["from"]), {name: weight.shape for name, weight in imported.weights.items()}
     try:
         make = partial(build, "transformer", experiment.model)
-        model = build_filled(make, shapes, lambda: imported.weights, where)
+        model = build_filled(make, shapes, imported.weights.items, where)
     except RegardError as error:
         raise DataError(f"This model cannot be imported: its parts do not fit together. {error}") from None
     weights = weights_of(model)

@@ -315,8 +315,8 @@ def find(model: nn.Module, where: str | None) -> list[str]:
     """The attention modules that `where` selects: a name, a prefix of names, or None for those over the source."""
     names = list(attentions(model))
     if where is None:
-        looking = getattr(model, "looking", None)
-        found = [name for name in names if looking is None or name in looking.cross]
+        layout = getattr(model, "attention_layout", None)
+        found = [name for name in names if layout is None or name in layout.cross]
     else:
         found = [name for name in names if name == where or name.startswith(where + ".")]
     if not found:

@@ -128,7 +128,9 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
     torch.Size([1, 7, 7])
     """
     recorded = Recorded()
-    ours = type(model).__module__.startswith("regard.") or hasattr(model, "looking")  # which may hold no attention
+    ours = type(model).__module__.startswith("regard.") or hasattr(
+        model, "attention_layout"
+    )  # which may hold no attention
     modules = attentions(model) or ({} if ours else foreign_attentions(model))
     if not modules and not ours:
         raise ConfigError(

@@ -26,7 +26,7 @@ from regard.errors import ConfigError
 from regard.layers.attention import Attention
 from regard.layers.past import Past
 from regard.layers.recurrent import LSTMState, StackedLSTM
-from regard.models.contract import Looking, TextModel, check_bound
+from regard.models.contract import AttentionLayout, TextModel, check_bound
 from regard.models.lstm_lm import RECIPES as RECIPES  # the baseline and this model are trained alike
 
 SPLITS = {"none": 1, "key-value": 2, "key-value-predict": 3}  # parts of a state
@@ -57,7 +57,7 @@ class AttentiveState(NamedTuple):
 class AttentiveLanguageModel(TextModel):
     """An LSTM language model that attends to its own past states."""
 
-    looking = Looking(query="current")
+    attention_layout = AttentionLayout(query="current")
 
     def __init__(self, config: AttentiveConfig) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GRU_CELLS, GateInputs, GRUEncoder, ResetAfterGRU
-from regard.models.contract import EncoderDecoder, Looking, State, check_batch
+from regard.models.contract import AttentionLayout, EncoderDecoder, State, check_batch
 from regard.symbols import START
 
 
@@ -106,7 +106,7 @@ class Bahdanau(EncoderDecoder):
         self.decoder = decoder or DECODERS[config.timing](config, memory_width=2 * config.width)
         self.output = Linear(config.output_rank or config.readout, config.target_vocabulary)  # W_o
         self.dropout = Dropout(config.dropout)
-        self.looking = Looking(self.decoder.query, cross=("decoder.attention",))
+        self.attention_layout = AttentionLayout(self.decoder.query, cross=("decoder.attention",))
         initialise(self, config.spread)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:

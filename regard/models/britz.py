@@ -35,7 +35,7 @@ from regard.errors import ConfigError
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.recurrent import GRULayer, StackedLSTM, reverse_words
-from regard.models.contract import EncoderDecoder, Looking, check_batch
+from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 
 BRITZ_SCORES = ChainMap[str, Any]({"multiplicative": COMPARISONS["dot"]}, COMPARISONS)  # the paper's name of dot
 
@@ -69,7 +69,7 @@ class BritzState(NamedTuple):
 class Britz(EncoderDecoder):
     """Recurrent stacks with attention; the query is the state after the step."""
 
-    looking = Looking(query="current", cross=("attention",))
+    attention_layout = AttentionLayout(query="current", cross=("attention",))
 
     def __init__(self, config: BritzConfig) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ from regard.layers.attention import Attention
 from regard.layers.image import check_pictures, image_encoder
 from regard.layers.recurrent import LSTMState, StackedLSTM
 from regard.models.bahdanau import initialise
-from regard.models.contract import EncoderDecoder, Looking
+from regard.models.contract import AttentionLayout, EncoderDecoder
 from regard.symbols import START
 
 
@@ -88,7 +88,7 @@ class CaptionerState(NamedTuple):
 class Captioner(EncoderDecoder):
     """An LSTM that attends to the cells of a picture before each word."""
 
-    looking = Looking(query="previous", cross=("attention",))
+    attention_layout = AttentionLayout(query="previous", cross=("attention",))
 
     def __init__(self, config: CaptionerConfig) -> None:
         super().__init__()

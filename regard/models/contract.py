@@ -142,8 +142,8 @@ class TextModel(nn.Module):
         return self.output(self.hidden(target))
 
 
-class Looking(NamedTuple):
-    """How the rows of a model's weights relate to the words it writes; every model states it as `looking`.
+class AttentionLayout(NamedTuple):
+    """How the rows of a model's weights relate to the words it writes; every model states it as `attention_layout`.
 
     `query` is "previous" where the query is the state before the step, which has not read y_{t-1}, and "current" where
     it has. `cross` are the dotted names of the attention modules that look at the source; their heads share the keys
@@ -159,8 +159,8 @@ class Looking(NamedTuple):
 
 def attentions_to_source(model: nn.Module) -> tuple[str, ...]:
     """The dotted names of the attention modules that look at the source."""
-    looking: Any = model.looking
-    found: tuple[str, ...] = looking.cross
+    layout: Any = model.attention_layout
+    found: tuple[str, ...] = layout.cross
     return found
 
 

@@ -36,7 +36,7 @@ from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GateInputs, GRUEncoder, LSTMState, StackedLSTM, reverse_words
 from regard.models.bahdanau import RECIPES, Bahdanau, Decoder, Sizes, initialise, maxout, rnnsearch_config
-from regard.models.contract import EncoderDecoder, Looking, check_batch
+from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 from regard.symbols import START
 
 
@@ -62,7 +62,7 @@ class Cho(EncoderDecoder):
     """A GRU reads the source, another one writes with the same c at every step."""
 
     recurrence = "gru"  # for `regard.explain`
-    looking = Looking(query="previous", cross=("attention",))
+    attention_layout = AttentionLayout(query="previous", cross=("attention",))
 
     def __init__(self, config: ChoConfig) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class Sutskever(EncoderDecoder):
     The paper's first decoder input is the END of the source; here START takes its place, with its own vector.
     """
 
-    looking = Looking(query="current", cross=("attention",))
+    attention_layout = AttentionLayout(query="current", cross=("attention",))
 
     def __init__(self, config: SutskeverConfig) -> None:
         super().__init__()
@@ -219,7 +219,6 @@ SUTSKEVER_PRESETS = {
 }
 SUTSKEVER_VARIANTS = {
     "forward": replace(SUTSKEVER_PRESETS["tiny"], reverse=False),
-    "no-bias": replace(SUTSKEVER_PRESETS["tiny"], bias=False),
 }
 
 # Cho: Adadelta, without clipping. RNNencdec: as Bahdanau. Sutskever: SGD from 0.7, halved every half epoch after the

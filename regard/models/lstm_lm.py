@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.config import Settings, setting
 from regard.core.products import Linear
 from regard.layers.recurrent import LSTMState, StackedLSTM
-from regard.models.contract import Looking, TextModel
+from regard.models.contract import AttentionLayout, TextModel
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LSTMLanguageConfig(Settings):
 class LSTMLanguageModel(TextModel):
     """Stacked LSTMs that write a text word by word."""
 
-    looking = Looking(query="current")
+    attention_layout = AttentionLayout(query="current")
 
     def __init__(self, config: LSTMLanguageConfig) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.past import Past
 from regard.models import lstm_lm
-from regard.models.contract import EncoderDecoder, Looking, TextModel, check_batch, check_bound
+from regard.models.contract import AttentionLayout, EncoderDecoder, TextModel, check_batch, check_bound
 
 # --- the layer, section 3.2
 
@@ -147,7 +147,7 @@ class LSTMNLanguageState(NamedTuple):
 class LSTMNLanguageModel(TextModel):
     """LSTMN layers that write a text word by word."""
 
-    looking = Looking(query="current")
+    attention_layout = AttentionLayout(query="current")
 
     def __init__(self, config: LSTMNLanguageConfig) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ LANGUAGE_PRESETS = {
     "tiny": LSTMNLanguageConfig(embedding=64, width=96, spread=0.2),
 }
 LANGUAGE_VARIANTS = {
-    "three-layers": replace(LANGUAGE_PRESETS["tiny"], layers=3),
+    "two-layers": replace(LANGUAGE_PRESETS["tiny"], layers=2),
     "span": replace(LANGUAGE_PRESETS["tiny"], span=3),
     "cosine-sparsemax": replace(LANGUAGE_PRESETS["tiny"], score="cosine", normaliser="sparsemax"),
 }
@@ -235,7 +235,7 @@ class LSTMN(EncoderDecoder):
         self.embed_target = nn.Embedding(config.target_vocabulary, m)
         self.decoder = Stack(config)
         self.fusion = FUSIONS[config.fusion](config)
-        self.looking: Looking = self.fusion.looking
+        self.attention_layout: AttentionLayout = self.fusion.attention_layout
         self.dropout = nn.Dropout(config.dropout)
         self.output = Linear(n, config.target_vocabulary)
         for weights in filter(Tensor.dim, self.parameters()):  # a scalar, the strength of a cosine, keeps its value
@@ -269,7 +269,7 @@ Fused = tuple[Tensor, LayerState, Tensor]  # [h ; c] of a decoder layer [B, T, 2
 class Shallow(nn.Module):
     """Attention over the top hidden tape of the source with h_{t-1} of the first layer, which reads the context."""
 
-    looking = Looking(query="previous", cross=("fusion.attention",))
+    attention_layout = AttentionLayout(query="previous", cross=("fusion.attention",))
 
     def __init__(self, config: LSTMNConfig) -> None:
         super().__init__()
@@ -305,7 +305,7 @@ class Deep(nn.Module):
         widths = [config.embedding, *[config.width] * (config.layers - 1)]
         self.layers = nn.ModuleList(SourceTapes(wide, config.width, make_attention(config)) for wide in widths)
         names = tuple(f"fusion.layers.{k}.attention" for k in range(config.layers))
-        self.looking = Looking(query="current", cross=names)
+        self.attention_layout = AttentionLayout(query="current", cross=names)
 
     def remember(self, tapes: list[Tensor], mask: Tensor) -> Memory:
         """L times [B, S, 2n] -> keys [B, L, S, n] and values [B, L, S, 2n]."""

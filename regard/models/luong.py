@@ -36,7 +36,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
-from regard.models.contract import EncoderDecoder, Looking, check_batch
+from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Luong(EncoderDecoder):
 
     # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Trained models align either
     # way (docs/results.md has both error rates): a row is shown at the word written; `regard align --choose` measures.
-    looking = Looking(query="current", cross=("attention",))
+    attention_layout = AttentionLayout(query="current", cross=("attention",))
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__()
@@ -197,8 +197,12 @@ PRESETS = {
 }
 VARIANTS = {
     f"{window}-{score}": replace(PRESETS["tiny"], window=window, score=score, half_width=2, longest=8)
-    for window in WINDOWS
-    for score in ("dot", "general", "concat", "concat-released", "location")
+    for window, scores in {
+        "global": ("dot", "general", "concat", "concat-released", "location"),
+        "local-m": ("general", "location"),
+        "local-p": ("dot", "general", "location"),
+    }.items()
+    for score in scores
 } | {
     "no-feed": replace(PRESETS["tiny"], feed=False),
     "local-p-no-feed": replace(PRESETS["tiny"], feed=False, window="local-p", half_width=2),

@@ -46,7 +46,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
-from regard.models.contract import EncoderDecoder, Looking, check_batch
+from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 from regard.symbols import UNKNOWN
 
 LEAST = 1e-30  # added to a probability before its logarithm: most words cannot be copied from a source
@@ -89,7 +89,7 @@ class PointerState(NamedTuple):
 class Pointer(EncoderDecoder):
     """An LSTM encoder-decoder that writes words or copies them."""
 
-    looking = Looking(query="current", cross=("attention",))
+    attention_layout = AttentionLayout(query="current", cross=("attention",))
 
     def __init__(self, config: PointerConfig) -> None:
         super().__init__()

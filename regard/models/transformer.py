@@ -57,7 +57,7 @@ from regard.layers.transformer import (
     last_norm,
 )
 from regard.layers.transformer_parts import FEED_FORWARDS, PLACES, SSRU, RelativeSelfAttention, self_score
-from regard.models.contract import EncoderDecoder, Looking, check_batch, check_target, shift_right
+from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch, check_target, shift_right
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Transformer(EncoderDecoder):
         self.config = config
         depth = config.decoder_layers or config.layers
         cross = tuple(f"decoder.{k}.cross_attention.attention" for k in range(depth))
-        self.looking = Looking("current", cross, key_heads=config.key_heads)
+        self.attention_layout = AttentionLayout("current", cross, key_heads=config.key_heads)
         self.embed = nn.Embedding(config.source_vocabulary, config.width)
         self.embed_target = self.embed if config.tied == "all" else nn.Embedding(config.target_vocabulary, config.width)
         self.place = PLACES[config.positions](config)

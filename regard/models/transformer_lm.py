@@ -27,7 +27,7 @@ from regard.layers.past import NOTHING, Past
 from regard.layers.transformer import JOINS, FeedForward, Heads, SelfAttention, TransformerLayer, last_norm
 from regard.layers.transformer_parts import PLACES, self_score
 from regard.models import transformer
-from regard.models.contract import Looking, TextModel, check_bound, check_target, shift_right
+from regard.models.contract import AttentionLayout, TextModel, check_bound, check_target, shift_right
 from regard.symbols import PAD
 
 
@@ -63,7 +63,7 @@ class TransformerLanguageState(NamedTuple):
 class TransformerLanguageModel(TextModel):
     """A stack of causal layers that writes a text word by word."""
 
-    looking = Looking(query="current")
+    attention_layout = AttentionLayout(query="current")
 
     def __init__(self, config: TransformerLanguageConfig) -> None:
         super().__init__()

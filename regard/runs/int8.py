@@ -9,6 +9,7 @@ Such a folder is loaded and checked like any other run; its weights are converte
 """
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,8 @@ def shrink(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return small
 
 
-def expand(tensors: dict[str, Tensor], where: str) -> dict[str, Tensor]:
-    """The weights as float32, whether they were quantised or not."""
-    found: dict[str, Tensor] = {}
+def expand(tensors: dict[str, Tensor], where: str) -> Iterator[tuple[str, Tensor]]:
+    """The names and weights as float32, whether they were quantised or not; one is converted at a time."""
     for name, tensor in tensors.items():
         if name.endswith(SCALE):
             if name.removesuffix(SCALE) not in tensors:
@@ -55,10 +55,9 @@ def expand(tensors: dict[str, Tensor], where: str) -> dict[str, Tensor]:
             scale = tensors.get(name + SCALE)
             if scale is None or scale.shape != tensor.shape[:1]:
                 raise RunError(f"The weights in {where} are damaged: {name!r} needs one scale per row.")
-            found[name] = tensor.float() * scale.float().view(-1, *[1] * (tensor.dim() - 1))
+            yield name, tensor.float() * scale.float().view(-1, *[1] * (tensor.dim() - 1))
         else:
-            found[name] = tensor.float() if tensor.dtype == torch.float16 else tensor
-    return found
+            yield name, tensor.float() if tensor.dtype == torch.float16 else tensor
 
 
 def read_full_shapes(path: Path) -> dict[str, torch.Size]:
@@ -66,8 +65,8 @@ def read_full_shapes(path: Path) -> dict[str, torch.Size]:
     return {name: shape for name, shape in runs.read_shapes(path).items() if not name.endswith(SCALE)}
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The weights of a run, small or not."""
+def read_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
+    """The names and weights of a run, small or not."""
     return expand(runs.read_tensors(path), str(path))
 
 
@@ -82,7 +81,7 @@ def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
     contents = {name: (run / name).read_bytes() for name in runs.belongings(weights)}
     contents |= {
         "config.toml": experiment.toml().encode(),
-        "weights.safetensors": runs.pack(shrink(read_weights(weights))),
+        "weights.safetensors": runs.pack(shrink(dict(read_weights(weights)))),
     }
     chosen = run / "alignment.json"  # which head aligns; not in the manifest, since `regard align` changes it
     return runs.write_folder(out, contents, about, {chosen.name: chosen.read_bytes()} if chosen.exists() else None)

@@ -1,7 +1,7 @@
 """The weights of a model as a flat, named table, and models that are built around given weights."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,9 +43,12 @@ def check_shapes(model: nn.Module, shapes: dict[str, torch.Size], where: str) ->
 
 
 def build_filled(
-    make: Callable[[], nn.Module], shapes: dict[str, torch.Size], read: Callable[[], dict[str, Tensor]], where: str
+    make: Callable[[], nn.Module],
+    shapes: dict[str, torch.Size],
+    read: Callable[[], Iterable[tuple[str, Tensor]]],
+    where: str,
 ) -> nn.Module:
-    """The model that `make` builds, with the weights that `read` returns; `shapes` are their shapes.
+    """The model that `make` builds, with the names and weights that `read` returns; `shapes` are their shapes.
 
     Names and shapes are checked before memory for the weights is allocated.
     """
@@ -53,7 +56,15 @@ def build_filled(
         check_shapes(make(), shapes, where)
     with Unfilled():
         model = make()
-    set_weights(model, read(), where)
+    own, filled = weights_of(model), set[str]()
+    with torch.no_grad():
+        for name, tensor in read():  # one at a time: there are never two copies of the whole model
+            if name not in own or own[name].shape != tensor.shape:
+                raise RunError(f"The weights in {where} have changed while they were read; repeat the command.")
+            own[name].copy_(tensor)
+            filled.add(name)
+    if filled != own.keys():
+        raise RunError(f"The weights in {where} have changed while they were read; repeat the command.")
     return model
 
 

@@ -14,7 +14,7 @@ from regard.serve.limits import FAULT, Limits, RefusedError, StoppedError
 from regard.serve.queue import MethodCall
 
 log = logging.getLogger("regard.serve")
-PRELOAD = ("regard.serve.models", "regard.serve.captions")  # imported once for all models
+PRELOAD = ("regard.serve.models", "regard.serve.captions", "regard.api.exporting")  # imported once for all models
 GZIP = 1  # the compression level of answers: the fastest
 SWITCH = 0.001  # seconds after which a busy thread lets another one run
 NICE = 5  # models run at a lower priority than the server, whose tasks are short and block every client

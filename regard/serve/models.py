@@ -100,10 +100,10 @@ class TranslationModel(ServedModel):
 
     def describe(self) -> dict[str, Any]:
         """The description of the model for clients."""
-        sides = {"source": self.translator.source_language, "target": self.translator.target_language}
-        codes = {side: languages.canonical(code) for side, code in sides.items()}
+        codes = {"source": self.translator.source_language, "target": self.translator.target_language}
+        codes = {side: languages.canonical(code) for side, code in codes.items()}
         return {
-            **{side: {"code": code, "name": languages.name(code)} for side, code in codes.items()},
+            **{side: {"code": code, "name": ""} for side, code in codes.items()},  # the server has the names
             **super().describe(),
             "expects": expectations(self.translator.experiment.data, self.translator.source_vocabulary),
             "bytes": self.card.get("bytes"),

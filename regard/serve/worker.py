@@ -18,6 +18,7 @@ from typing import Any
 
 from regard.errors import RegardError
 from regard.processes import Call, ChildProcess, DiedError, FailedError, settle
+from regard.serve import languages
 from regard.serve.limits import Limits, RefusedError, StoppedError, busy
 from regard.serve.metrics import Metrics
 from regard.serve.model_process import PRELOAD, load_service
@@ -58,6 +59,8 @@ class Worker:
         try:
             self._process.loaded.result()
             self.about = self.run_in_thread("describe").result()
+            for side in {"source", "target"} & self.about.keys():
+                self.about[side]["name"] = languages.name(self.about[side]["code"])  # their names take 18 MB
         except FailedError as error:
             raise RuntimeError(f"{self.run}: {error}") from None
         except DiedError:

@@ -264,7 +264,7 @@ def take_over(experiment: Experiment, run: Path) -> Origin:
     check_origin(experiment, resolve(runs.read_config(other)))
     for name in runs.belongings(weights):
         write_atomically(run / name, (other / name).read_bytes())
-    return Origin(other.resolve().name, digest(weights), read_weights(weights))
+    return Origin(other.resolve().name, digest(weights), dict(read_weights(weights)))
 
 
 def check_origin(new: Experiment, old: Experiment) -> None:
