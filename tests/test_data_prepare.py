@@ -464,7 +464,7 @@ def test_a_vocabulary_belongs_to_the_files_it_was_made_from(tmp_path, task):
     vocabulary = made.vocabularies[-1]
     assert UNKNOWN not in vocabulary.encode("the god of tac").ids
     _, prepare = write_task(tmp_path, task)
-    assert prepare(run, keep=True).fingerprint not in (made.fingerprint, before), "a vocabulary that was given stays"
+    assert prepare(run, fixed=True).fingerprint not in (made.fingerprint, before), "a vocabulary that was given stays"
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -472,11 +472,11 @@ def test_another_corpus_than_the_one_trained_on_is_refused_before_anything_chang
     run = tmp_path / "run"
     path, prepare = write_task(tmp_path, task)
     trained = prepare(run).fingerprint
-    assert prepare(run, keep=True, expected=trained).fingerprint == trained
+    assert prepare(run, fixed=True, expected=trained).fingerprint == trained
     path.write_text(path.read_text().replace("wolf", "mole"), encoding="utf-8")
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     with pytest.raises(RunError, match=r"The corpus differs from the one that .*run was trained on; restore it"):
-        prepare(run, keep=True, expected=trained)
+        prepare(run, fixed=True, expected=trained)
     assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == before
 
 

@@ -15,7 +15,7 @@ from regard.api.training import gather
 from regard.core.products import Linear, weight_gradient
 from regard.data.batching import Batch, pack
 from regard.data.text_corpus import TextBatch
-from regard.decode.rules import FEW, best
+from regard.decode.rules import MANY_ROWS, best
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.kernels.choose import lstm, refused
@@ -38,7 +38,7 @@ from regard.training.objectives import (
 )
 from regard.training.start import train
 from regard.training.task import Loss, Task
-from regard.training.update import Late, MicroBatch, Update, arithmetic
+from regard.training.update import DelayedNumbers, MicroBatch, Update, arithmetic
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -175,7 +175,7 @@ def updates(name, precision, capture, steps=8, dropout=0.0, batches=FewBatches):
         config = dataclasses.replace(config, dropout=dropout)
     task, ranks = batches(name), Ranks(torch.device("cuda"))
     make = Update(build(name, config).cuda(), TrainConfig(precision=precision, rate=0.01), ranks, capture)
-    late, found = Late(ranks.device), []
+    late, found = DelayedNumbers(ranks.device), []
     with arithmetic(precision):
         for step in range(steps):
             seed_everything(1, step, 0)
@@ -306,7 +306,7 @@ def test_graphs_are_captured_after_all_others_are_gone():
 
 
 def test_the_best_tokens_of_many_rows_are_those_of_topk():
-    values = torch.randn(FEW, 64 * 40 + 5, device="cuda")
+    values = torch.randn(MANY_ROWS, 64 * 40 + 5, device="cuda")
     for found, wanted in zip(best(values, 5), values.topk(5), strict=True):
         assert torch.equal(found, wanted)
 

@@ -10,10 +10,10 @@ from commands import regard as command
 
 from regard.api.drafts import Draft, Translation, end_alike, join, lower, split, whole
 from regard.api.flags import NOTES, wrong_with
-from regard.data.expects import expectations, is_tokenised, knows_no_capitals
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis
+from regard.runs.expects import expectations, is_tokenised, knows_no_capitals
 from regard.text.languages import other_language
 
 

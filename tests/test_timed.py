@@ -13,7 +13,7 @@ from regard.api.training import plan
 from regard.errors import ConfigError, DataError, RunError
 from regard.runs.experiment import resolve
 from regard.runs.settings import TrainConfig
-from regard.training.clock import FEW, Clock
+from regard.training.clock import TOO_FEW, Clock
 from regard.training.events import Noticed, Stepped
 from regard.training.notices import long_warmup
 from regard.training.schedules import Moment, cosine
@@ -46,7 +46,7 @@ def test_a_faster_device_or_more_time_gets_a_larger_model(monkeypatch: pytest.Mo
     def width(fast: float, minutes: float, size: int = 20_000) -> int:
         monkeypatch.setattr(timed, "measure", speeds(fast))
         monkeypatch.setattr(timed, "count", lambda config: timed.CorpusSize(size, 11.0))
-        return timed.choose(DATA, minutes)[0]["model"]["width"]
+        return timed.choose(DATA, minutes, {})[0]["model"]["width"]
 
     assert width(1e9, 5) < width(1e10, 5) < width(1e12, 5)
     assert width(1e9, 1) <= width(1e9, 5) <= width(1e9, 60)
@@ -84,7 +84,7 @@ def test_the_speed_of_every_size_follows_from_two(monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_chosen_is_a_complete_experiment_with_reasons(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(timed, "measure", speeds(1e10))
-    chosen, reasons = timed.choose(DATA, 5)
+    chosen, reasons = timed.choose(DATA, 5, {})
     experiment = resolve({**chosen, "data": {**chosen["data"], **DATA}})
     assert experiment.train.minutes == 5
     assert experiment.train.schedule == "cosine"
@@ -102,7 +102,7 @@ def test_a_corpus_that_will_hardly_be_seen_is_treated_as_a_smaller_one(monkeypat
     monkeypatch.setattr(timed, "count", lambda config: timed.CorpusSize(10**6, 40.0))
     for fast, seen_all in ((1e9, False), (1e13, True)):
         monkeypatch.setattr(timed, "measure", speeds(fast))
-        chosen = timed.choose(DATA, 5)[0]["data"]
+        chosen = timed.choose(DATA, 5, {})[0]["data"]
         assert (chosen["vocabulary"] == timed.vocabulary_for(10**6)) == seen_all
         assert ("every" not in chosen) == seen_all
 
@@ -122,14 +122,14 @@ def test_a_setting_is_given_once(setting: str, tmp_path):
 @pytest.mark.parametrize("minutes", [0, -1, float("inf"), float("nan")])
 def test_minutes_that_are_no_time_are_refused(minutes: float):
     with pytest.raises(ConfigError, match="--minutes must be above 0"):
-        timed.choose(DATA, minutes)
+        timed.choose(DATA, minutes, {})
 
 
 def test_an_empty_corpus_is_refused(tmp_path: Path):
     for side in ("en", "fr"):
         (tmp_path / f"a.{side}").write_text("")
     with pytest.raises(DataError, match="nothing to train on"):
-        timed.choose({"source": str(tmp_path / "a.en"), "target": str(tmp_path / "a.fr")}, 1)
+        timed.choose({"source": str(tmp_path / "a.en"), "target": str(tmp_path / "a.fr")}, 1, {})
 
 
 def test_a_cosine_ends_with_the_updates_or_with_the_time():
@@ -157,11 +157,11 @@ def test_the_clock_ends_a_training_whose_rate_has_fallen_and_which_stays_finishe
 @pytest.mark.usefixtures("ticking")
 def test_few_updates_in_the_time_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     events: list[object] = []
-    monkeypatch.setattr("regard.training.loop.FEW", 10**9)
+    monkeypatch.setattr("regard.training.loop.TOO_FEW", 10**9)
     small.train("luong", tmp_path / "run", "train.minutes=0.02", "train.epochs=0", observe=events.append)
     notices = [event.text for event in events if isinstance(event, Noticed)]
     assert sum("in 0.02 minutes at this pace, too few to learn much" in one for one in notices) == 1
-    assert FEW == 300
+    assert TOO_FEW == 300
 
 
 def fits(monkeypatch: pytest.MonkeyPatch, laps: list[float], spent: float = 0.0, step: int = 0) -> list[int]:
@@ -227,14 +227,14 @@ def test_minutes_more_of_a_translator_choose_how_and_keep_its_model(tmp_path: Pa
     data = {"corpus": "reverse", "settings": [f"train.start_from={tmp_path / 'first'}", "data.size=100"]}
     slow = regard.train(**data, minutes=0.03, out=tmp_path / "slow").experiment
     assert slow.name == "bahdanau"
-    assert (slow.train.rate, slow.train.schedule) == (timed.FEW["rate"], "cosine")
+    assert (slow.train.rate, slow.train.schedule) == (timed.SMALL_CORPUS["rate"], "cosine")
     speed = 1e9
     monkeypatch.setattr(timed, "count", lambda config: timed.CorpusSize(10**6, 4.0))
-    chosen, reasons = timed.choose_further(DATA, 5, str(tmp_path / "first"))
+    chosen, reasons = timed.choose_further(DATA, 5, str(tmp_path / "first"), {})
     assert chosen["train"]["batch_tokens"] == timed.CPU.most
     assert "at most 10 epochs; there is time for them" in reasons[1]
     with pytest.raises(RunError, match="There is no run folder nowhere"):
-        timed.choose_further(DATA, 5, "nowhere")
+        timed.choose_further(DATA, 5, "nowhere", {})
 
 
 def test_minutes_without_a_corpus_ask_for_one(tmp_path: Path):
@@ -252,7 +252,7 @@ def further(pairs: int, speed: float, minutes: float = 3, **given):
 @pytest.mark.parametrize("pairs", [20, 30, 60, 100, 300])
 def test_tens_of_pairs_get_small_batches_and_a_schedule_that_fits_them(pairs: int):
     train, reasons = further(pairs, 1000.0)
-    updates = train["epochs"] * pairs * 12 / train["batch_tokens"] / timed.FEW["full"]
+    updates = train["epochs"] * pairs * 12 / train["batch_tokens"] / timed.SMALL_CORPUS["full"]
     assert 90 <= updates <= 300
     assert pairs * 12 / train["batch_tokens"] >= 3  # batches of an epoch
     assert train["batch_tokens"] >= 60  # several pairs

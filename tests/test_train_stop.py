@@ -89,7 +89,7 @@ def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_up_for(number, ex
 def test_a_signal_while_saving_or_finishing_waits_for_it(expected, tmp_path):
     run, command = tmp_path / "run", small.arguments("bahdanau", tmp_path / "run", *SETTINGS)
     log = tmp_path / "log"
-    stopped(run, regard(*command, folder=log, plant=SignalIn("regard.runs.folder:write_atomically", [7])))
+    stopped(run, regard(*command, folder=log, plant=SignalIn("regard.runs.folder:fill_folder", [2])))
     done = regard(*command, folder=log, plant=SignalIn("regard.training.checkpoints:Checkpoints.publish", [1]))
     assert done.code == 0
     assert "done at step" in done.err

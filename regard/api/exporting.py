@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from regard.api.loading import load, read_experiment
-from regard.data.expects import expectations
 from regard.data.vocabulary import Vocabulary
 from regard.errors import RunError, check_known
 from regard.interop.ctranslate2 import export_ctranslate2
 from regard.interop.onnx import export_onnx
 from regard.models.contract import attentions_to_source
+from regard.runs.expects import expectations
 from regard.runs.folder import FINISHED, belongings, checkpoints, find_weights, read_cursor, read_manifest
 from regard.runs.included import find_run
 from regard.runs.int8 import check_new, export_small

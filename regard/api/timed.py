@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from functools import cache
 from itertools import islice
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -40,12 +39,11 @@ PREPARED = 20_000  # pairs that are quick to prepare
 FURTHER = {"rate": 0.0003, "epochs": 10}  # of fine-tuning; with more, a model forgets what it has learned
 # Fine-tuning on tens of pairs: number of updates, epochs at most, batches of an epoch, pairs of a batch at least, a
 # rate that learns them without affecting other sentences, and how full batches of sentences of unequal length are.
-FEW = {"updates": 150, "epochs": 20, "batches": 8, "pairs": 6, "rate": 0.0001, "full": 2 / 3}
+SMALL_CORPUS = {"updates": 150, "epochs": 20, "batches": 8, "pairs": 6, "rate": 0.0001, "full": 2 / 3}
 SUITS = {"schedule": "cosine", "optimiser": "adam"}  # rate, warm-up and beta2 are chosen for these
 
 Given = Mapping[str, Any]  # [train] settings
 Choice = tuple[dict[str, Any], list[str]]  # settings, and the reasons for them
-NOTHING: Given = MappingProxyType({})
 
 
 class BatchSizes(NamedTuple):
@@ -71,7 +69,7 @@ class CorpusSize(NamedTuple):
     length: float  # mean pieces of a target sentence
 
 
-def choose(data: Mapping[str, Any], minutes: float, given: Given = NOTHING) -> Choice:
+def choose(data: Mapping[str, Any], minutes: float, given: Given) -> Choice:
     """The [data], [model] and [train] settings for training `minutes` on the corpus of `data`, and the reasons.
 
     `given` are [train] settings that the user has set; the others are chosen to fit them.
@@ -120,7 +118,7 @@ def vocabulary_for(pairs: float) -> int:
     return next(size for most, size in VOCABULARIES if pairs < most)
 
 
-def choose_further(data: Mapping[str, Any], minutes: float, start: str, given: Given = NOTHING) -> Choice:
+def choose_further(data: Mapping[str, Any], minutes: float, start: str, given: Given) -> Choice:
     """The [train] settings for fine-tuning the translator `start` for `minutes` on the corpus of `data`, and why.
 
     Nothing is chosen for a model of another task.
@@ -141,17 +139,17 @@ def choose_further(data: Mapping[str, Any], minutes: float, start: str, given: G
     return {"train": train}, [f"{_chosen(size, minutes, where)}, starting from {start}:", *why]
 
 
-def further(size: CorpusSize, minutes: float, speed: float, where: torch.device, given: Given = NOTHING) -> Choice:
+def further(size: CorpusSize, minutes: float, speed: float, where: torch.device, given: Given) -> Choice:
     """The [train] settings for fine-tuning `minutes` at `speed` pieces a second, and the reasons."""
     corpus, fits = size.pairs * size.length, speed * minutes * 60 * TRAINING
     least = at_most(batch_sizes(where).least, size)
-    wanted = math.ceil(FEW["updates"] * given.get("batch_tokens", least) / corpus)
+    wanted = math.ceil(SMALL_CORPUS["updates"] * given.get("batch_tokens", least) / corpus)
     few = wanted > FURTHER["epochs"]
     steps = given.get("steps", 0)
-    epochs = given.get("epochs", min(wanted, FEW["epochs"]) if few else FURTHER["epochs"])
-    seen = min(fits, (not steps and epochs * corpus / (FEW["full"] if few else 1)) or math.inf)
+    epochs = given.get("epochs", min(wanted, SMALL_CORPUS["epochs"]) if few else FURTHER["epochs"])
+    seen = min(fits, (not steps and epochs * corpus / (SMALL_CORPUS["full"] if few else 1)) or math.inf)
     common, updates = by_the_clock(minutes, seen, where, given, least)
-    train, falls = agreed({**common, "rate": (FEW if few else FURTHER)["rate"], "epochs": epochs}, given)
+    train, falls = agreed({**common, "rate": (SMALL_CORPUS if few else FURTHER)["rate"], "epochs": epochs}, given)
     ends = counted(steps, "update") if steps else counted(epochs, "epoch")
     short = updates < steps if steps else seen == fits
     time = f"there is time for about {counted(updates, 'update', ',')}" if short else "there is time for them"
@@ -171,7 +169,9 @@ def further(size: CorpusSize, minutes: float, speed: float, where: torch.device,
 
 def at_most(tokens: int, size: CorpusSize) -> int:
     """The `tokens` of a batch, or fewer, so that an epoch of a small corpus has several batches."""
-    return int(max(FEW["pairs"] * size.length, min(tokens, size.pairs * size.length / FEW["batches"])))
+    return int(
+        max(SMALL_CORPUS["pairs"] * size.length, min(tokens, size.pairs * size.length / SMALL_CORPUS["batches"]))
+    )
 
 
 def by_the_clock(

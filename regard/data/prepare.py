@@ -44,13 +44,13 @@ _ELSEWHERE = {"cache", "sampling", "vocabulary_from", "max_line", "max_unpacked"
 class Preparing(NamedTuple):
     """How a corpus is prepared for a run.
 
-    With `keep`, the vocabularies in the run folder are used whatever corpus they were made from, because a model was
+    With `fixed`, the vocabularies in the run folder are used whatever corpus they were made from, because a model was
     trained with them. `expected` is the fingerprint that the run was trained with so far; a different one is refused
     before anything is written.
     """
 
     progress: Stages = lambda stage, done, total: None
-    keep: bool = False
+    fixed: bool = False
     expected: str = ""
 
 
@@ -172,14 +172,14 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
     config, shared = encoding.config, getattr(encoding.config, "cache", "")
     surveyed = cache(lambda: survey(encoding, how.progress))  # once, and only if it is needed
     there = all((folder / f"{name}.json").exists() for name in encoding.names)
-    elsewhere = "" if there and how.keep else getattr(config, "vocabulary_from", "")
+    elsewhere = "" if there and how.fixed else getattr(config, "vocabulary_from", "")
     if elsewhere:
         how.progress("vocabulary", 0, None)
         _load_from(encoding, elsewhere)
     if not ((there or elsewhere) and (shared or (folder / "corpus").is_dir())):
         surveyed()  # also computes the digests of the files; with vocabularies and a store, only these are needed
     source = _content(encoding)
-    kept = there and not elsewhere and (how.keep or all(made_from(folder, name) == source for name in encoding.names))
+    kept = there and not elsewhere and (how.fixed or all(made_from(folder, name) == source for name in encoding.names))
     if kept:
         encoding.load(folder)
     elif not elsewhere:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.data.expects import expectations
 from regard.data.subwords import Subwords
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError, RegardError, brief
 from regard.models.registry import build
+from regard.runs.expects import expectations
 from regard.runs.experiment import resolve
 from regard.runs.folder import pack, write_folder
 from regard.runs.int8 import check_new

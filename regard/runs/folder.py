@@ -344,18 +344,18 @@ def tidy(run: Path) -> None:
     prune(run, keep)
 
 
-def set_aside(run: Path) -> None:
+def clear(run: Path) -> None:
     """Empty a locked run folder: its files are moved aside, the settings last, and then deleted."""
-    aside = run / f".old.{os.getpid()}.tmp"
-    shutil.rmtree(aside, ignore_errors=True)
+    old = run / f".old.{os.getpid()}.tmp"
+    shutil.rmtree(old, ignore_errors=True)
     try:
-        aside.mkdir()
+        old.mkdir()
         for path in sorted(run.iterdir(), key=lambda path: path.name == "config.toml"):
-            if path.name not in (".lock", aside.name):
-                os.rename(path, aside / path.name)
+            if path.name not in (".lock", old.name):
+                os.rename(path, old / path.name)
     except OSError as error:
         raise RunError(f"{run} could not be cleared: {error.strerror or error}; choose another --out.") from error
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 # --- the finished model

@@ -3,7 +3,7 @@
 import statistics
 import time
 
-FEW = 300  # updates; with fewer in total, a translator learns hardly anything
+TOO_FEW = 300  # updates; with fewer in total, a translator learns hardly anything
 KNOWN = 0.1  # share of the time after which the pace is known: on a GPU the first updates compile kernels
 
 

@@ -120,7 +120,7 @@ class Journal:
                     continue  # the empty line at the end, or one cut off by a crash
         write_atomically(self.path, "".join(kept).encode())
 
-    def keep(self, event: Event) -> None:
+    def write_event(self, event: Event) -> None:
         """Write an event, if it is of a kind to keep."""
         if isinstance(event, Stepped):
             numbers = {"rate": event.rate, "tokens_per_second": round(event.tokens_per_second, 1)}

@@ -24,19 +24,19 @@ from regard.runs.cursor import Cursor, Verdict
 from regard.runs.weights import set_weights
 from regard.training import events, notices
 from regard.training.checkpoints import Checkpoints, writer
-from regard.training.clock import FEW, Clock
+from regard.training.clock import TOO_FEW, Clock
 from regard.training.distributed import Ranks
 from regard.training.schedules import SCHEDULES, Moment
 from regard.training.stopping import BrokenOff, Stop
 from regard.training.task import Task
-from regard.training.update import Late, MicroBatch, Numbers, Update, arithmetic, host_threads
+from regard.training.update import DelayedNumbers, MicroBatch, Numbers, Update, arithmetic, host_threads
 from regard.work import prefetch
 
 RECENT = 32  # updates over which the speed is measured on a GPU, where numbers arrive late, several at a time
 PATIENCE_WITH_NAN = 10  # skipped updates in a row before training gives up
 
 
-class Made(NamedTuple):
+class PendingUpdate(NamedTuple):
     """An update whose numbers may not be known yet."""
 
     step: int
@@ -70,7 +70,7 @@ class Loop:
         self.make_update = Update(self.model, config, ranks, capture=self.even)
         self.parameters, self.optimiser = self.make_update.weights, self.make_update.optimiser
         self.checkpoints = Checkpoints(run, self.model, self.optimiser, writer(ranks.device))
-        self.late: Late[Made] = Late(ranks.device)
+        self.delayed: DelayedNumbers[PendingUpdate] = DelayedNumbers(ranks.device)
         self.schedule = SCHEDULES[config.schedule]
         self.batches_an_epoch = len(task.plan(0, self.even))
         if not self.batches_an_epoch:
@@ -194,8 +194,8 @@ class Loop:
         rate = self.rate(epoch)
         over = self.ranks.first and self.clock.is_over(cursor.seconds)
         numbers = self.make_update(self.task, group, rate, lambda: (self.stop.requested, over))
-        for made, found in self.late(Made(cursor.step, cursor.epoch, rate, group), numbers):
-            self.report(made, found)
+        for pending, found in self.delayed(PendingUpdate(cursor.step, cursor.epoch, rate, group), numbers):
+            self.report(pending, found)
         if self.make_update.refusal and not self.uncaptured:
             self.report_uncaptured(self.make_update.refusal)
 
@@ -221,8 +221,8 @@ class Loop:
         saves = cursor.step % config.save_every == 0
         if not (cursor.due or saves or self.stopped):
             return
-        for made, numbers in self.late.read():  # all pending numbers
-            self.report(made, numbers)
+        for pending, numbers in self.delayed.read():  # all pending numbers
+            self.report(pending, numbers)
         cursor.due = cursor.due or bool(self.over())
         if self.time_is_up:
             cursor.seconds = max(cursor.seconds, self.clock.limit)  # includes the last validation
@@ -292,35 +292,35 @@ class Loop:
 
     # --- reports
 
-    def report(self, made: Made, numbers: Numbers) -> None:
+    def report(self, pending: PendingUpdate, numbers: Numbers) -> None:
         """Report an update once its numbers are known; they are the same on all ranks."""
         self.stopped = bool(numbers.stop) or (self.ranks.world == 1 and self.stop.requested)
         self.time_is_up = bool(numbers.time_is_up)
         seconds = self.clock.lap()
         if numbers.problem:
-            self.skip(made, numbers.problem)
+            self.skip(pending, numbers.problem)
             return
         self.cursor.skipped = 0
-        fit = self.clock.fit(self.cursor.seconds, made.step)
-        if fit is not None and fit < min(FEW, self.total):
+        fit = self.clock.fit(self.cursor.seconds, pending.step)
+        if fit is not None and fit < min(TOO_FEW, self.total):
             self.notice(notices.few_in_time(fit, self.config, getattr(self.model, "config", None)))
         for text in notices.long_warmup(fit, self.config) if fit is not None and fit < self.total else []:
             self.notice(text)
         tokens = max(1.0, numbers.tokens)
         self.recent.append((tokens, seconds))
         speed = sum(some for some, _ in self.recent) / sum(took for _, took in self.recent)
-        left = self.clock.left(self.cursor.seconds, made.step, self.total)
+        left = self.clock.left(self.cursor.seconds, pending.step, self.total)
         loss = numbers.loss / max(1.0, getattr(numbers, self.task.each))
-        measured = loss, made.rate, speed, left
-        self.emit(events.Stepped(made.step, self.total, made.epoch, *measured))
+        measured = loss, pending.rate, speed, left
+        self.emit(events.Stepped(pending.step, self.total, pending.epoch, *measured))
 
-    def skip(self, made: Made, reason: str) -> None:
+    def skip(self, pending: PendingUpdate, reason: str) -> None:
         """Report the examples of a skipped update; stop after too many in a row."""
-        numbers = [int(number) for part in made.group for number in part.numbers]
+        numbers = [int(number) for part in pending.group for number in part.numbers]
         self.cursor.skipped += 1
-        self.emit(events.Skipped(made.step, reason, numbers, self.task.lines(numbers)))
+        self.emit(events.Skipped(pending.step, reason, numbers, self.task.lines(numbers)))
         if self.cursor.skipped >= PATIENCE_WITH_NAN:
-            raise TrainingError(notices.gave_up(made.step, reason, self.cursor.skipped))
+            raise TrainingError(notices.gave_up(pending.step, reason, self.cursor.skipped))
 
     def report_uncaptured(self, reason: str) -> None:
         """Report once why updates are not captured."""
@@ -336,7 +336,7 @@ class Loop:
         if events.wants_stop(self.observe(event)):
             self.stop.requested = True
         if self.journal:
-            self.journal.keep(event)
+            self.journal.write_event(event)
 
 
 def grouped(batches: Iterator[Any], size: int) -> Iterator[list[Any]]:

@@ -7,15 +7,15 @@ from regard.errors import counted
 from regard.models.registry import MODELS
 from regard.runs.cursor import BLIND
 from regard.runs.settings import TrainConfig
-from regard.training.clock import FEW
+from regard.training.clock import TOO_FEW
 
 
 def few_updates(total: int, batches_an_epoch: int, config: TrainConfig, model: Any) -> list[str]:
     """A note if there are too few updates to learn much, as with a small corpus and few epochs; not for a model that is
     already trained."""
-    if total >= FEW or config.steps or config.start_from:
+    if total >= TOO_FEW or config.steps or config.start_from:
         return []
-    epochs = math.ceil(FEW * config.accumulate / batches_an_epoch)
+    epochs = math.ceil(TOO_FEW * config.accumulate / batches_an_epoch)
     advice = [*_smaller(config, model), f"more epochs (train.epochs={epochs})"]
     return [
         f"only {counted(total, 'update')} in all, too few to learn much: a small corpus needs {', '.join(advice[:-1])} "

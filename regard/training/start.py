@@ -18,7 +18,6 @@ import torch
 
 from regard.data.documents import DocumentEncoding
 from regard.data.encoding import Encoding
-from regard.data.expects import expectations
 from regard.data.pairs import PairEncoding
 from regard.data.prepare import PLAIN, Data, Preparing, Stages
 from regard.data.prepare import prepare as prepare_data
@@ -27,6 +26,7 @@ from regard.decode.search import check_precision
 from regard.errors import ConfigError, RegardError, RunError, little_memory
 from regard.models.registry import build
 from regard.runs import folder as runs
+from regard.runs.expects import expectations
 from regard.runs.experiment import Experiment, check_tables, resolve
 from regard.runs.folder import held, is_scratch
 from regard.runs.included import find_run
@@ -92,7 +92,7 @@ def train(
                     loop = prepare(experiment, run, ranks, observe, stages)
             except RegardError:
                 if fresh:
-                    runs.set_aside(run)  # a refused run leaves nothing behind
+                    runs.clear(run)  # a refused run leaves nothing behind
                 raise
             loop.clock.since = since
             return loop.run()
@@ -167,8 +167,8 @@ def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Data:
     newest = runs.newest_checkpoint(run, check=("state.json",))
     if newest:
         runs.check_belongs(run, newest, complete=False)
-    keep = bool(experiment.train.start_from or newest)
-    how = Preparing(stages or PLAIN.progress, keep, runs.read_cursor(newest).data if newest else "")
+    fixed = bool(experiment.train.start_from or newest)
+    how = Preparing(stages or PLAIN.progress, fixed, runs.read_cursor(newest).data if newest else "")
     return prepare_data(ENCODINGS[experiment.task](experiment, run, how), run, how)
 
 
@@ -183,7 +183,7 @@ def claim(experiment: Experiment, run: Path) -> bool:
         if check_same(experiment, run, inside):
             runs.tidy(run)
             return False
-        runs.set_aside(run)  # started but never trained: its vocabulary has other settings
+        runs.clear(run)  # started but never trained: its vocabulary has other settings
     runs.tidy(run)
     runs.write_config(run, experiment.toml())
     return True

@@ -36,8 +36,8 @@ class TranslationTask(Task):
 
     def __init__(self, data: Data, config: TrainConfig, decode: DecodeConfig, run: Path) -> None:
         super().__init__(data, config, decode, run)
-        low = "bf16" if config.precision == "bf16" else "float32"
-        self.decode = dataclasses.replace(self.decode, precision=low)
+        precision = "bf16" if config.precision == "bf16" else "float32"
+        self.decode = dataclasses.replace(self.decode, precision=precision)
         self.linked = bool(config.guided and data.encoding.aligned)
 
     def lengths(self, part: PairSet | Resampled) -> tuple[Lengths, Lengths]:

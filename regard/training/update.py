@@ -1,8 +1,8 @@
 """One update: the gradients of a group of batches, summed over all ranks, clipped, and applied by the optimiser.
 
 On a GPU nothing here waits for the device. The device decides whether an update is sound; otherwise weights and
-optimiser state stay unchanged. Its numbers are read a few updates later (`Late`). The whole update is recorded as a
-CUDA graph for each batch shape and replayed; see `regard.kernels.graphs`.
+optimiser state stay unchanged. Its numbers are read a few updates later (`DelayedNumbers`). The whole update is
+recorded as a CUDA graph for each batch shape and replayed; see `regard.kernels.graphs`.
 """
 
 import math
@@ -196,7 +196,7 @@ class Update:
         return here.pin_memory() if self.ranks.device.type == "cuda" else here
 
 
-class Late(Generic[Of]):
+class DelayedNumbers(Generic[Of]):
     """Numbers of the device that are read a few updates later, so that the host never waits.
 
     On a CPU they are available immediately.
