@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TASK ?= translate
 LECTURES := $(patsubst course/%.py,build/course/%.json,$(wildcard course/[0-9]_*.py))
 
-.PHONY: demo course docs gallery lint test slow attack quick check browser format clean help
+.PHONY: demo course docs gallery lint test kernels slow attack quick check browser format clean help
 
 help:
 	@echo "make demo    train a translator in about a minute and show its attention"
@@ -15,6 +15,7 @@ help:
 	@echo "make gallery draw the pictures of docs/gallery.md again"
 	@echo "make lint    format, lint, types and import layers"
 	@echo "make test    all tests but the slow ones"
+	@echo "make kernels the tests of the Triton kernels by its interpreter, without a GPU; installs Triton, 600 MB"
 	@echo "make check   lint and test, as CI does"
 	@echo "make slow    the tests that take minutes: long training, load, every fault"
 	@echo "make attack  every promise of docs/reliability.md, tried TIMES as often as in its table (default 1)"
@@ -56,6 +57,11 @@ lint: $(STAMP)
 
 test: $(STAMP) browser
 	$(PYTEST) -m "not slow"
+
+# Not part of `make test`: the wheel of Triton is large. Where torch has CUDA, Triton came with it.
+kernels: $(STAMP)
+	@$(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python -m pip install --quiet --no-deps triton==3.9.0
+	TRITON_INTERPRET=1 $(PYTEST) tests/test_kernels_triton.py
 
 slow: $(STAMP) browser
 	$(PYTEST) -m slow

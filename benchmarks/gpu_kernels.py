@@ -20,10 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from regard.kernels.products import product_dtype
-
 from regard.core.attend import Memory, attend
 from regard.core.normalise import causal_softmax, softmax
+from regard.core.products import product_dtype
 from regard.core.scores import scaled_dot
 from regard.kernels.add_norm import add_norm
 from regard.kernels.additive_attention import AttentionLoop, additive_scores

@@ -26,7 +26,7 @@ from regard.kernels.recur import recur
 from regard.layers.attention import Attention
 from regard.layers.recurrent import GateInputs, GRUEncoder, ResetBeforeGRU
 from regard.look import Temperature
-from regard.models.contract import Looking, shift_right
+from regard.models.contract import AttentionLayout, shift_right
 from regard.models.registry import Entry, register
 
 narrate()  # in a terminal: print the text too
@@ -112,7 +112,7 @@ class State(NamedTuple):
 
 
 class Ours(nn.Module):
-    attention_layout = Looking(query="previous", shift=0, cross=("attention",))
+    attention_layout = AttentionLayout(query="previous", shift=0, cross=("attention",))
 
     def __init__(self, config):
         super().__init__()

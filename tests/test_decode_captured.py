@@ -17,7 +17,7 @@ from regard.decode import beam, captured, steps
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import decode, search
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import Demands
+from regard.decode.steps import SearchRequest
 from regard.kernels import graphs
 from regard.kernels.choose import Choice, steps_path
 from regard.models.contract import take
@@ -87,12 +87,12 @@ def test_a_captured_search_is_the_plain_one(
     """Sentences end at different times, so that the batch shrinks and the past grows from graph to graph."""
     model, source = kind(seed=3, end=1.0), batch(sentences(13))
     prefixes = [[5, 6]] * 4 + [[]] * 9
-    found = decode(model, *source, config, demands=Demands(prefixes=prefixes))
+    found = decode(model, *source, config, request=SearchRequest(prefixes=prefixes))
     assert captures.made > 1
-    expected = plain(model, *source, config, demands=Demands(prefixes=prefixes))
+    expected = plain(model, *source, config, request=SearchRequest(prefixes=prefixes))
     assert_same(found, expected)
     monkeypatch.setattr(steps, "steps_path", lambda *_: Choice("plain", "for the test"))
-    again = decode(model, *source, config, demands=Demands(prefixes=prefixes))  # a GPU's loop without a graph
+    again = decode(model, *source, config, request=SearchRequest(prefixes=prefixes))  # a GPU's loop without a graph
     assert_same(again, expected)
 
 
@@ -178,7 +178,9 @@ def test_a_sentence_alone_is_over_soon_after_it_ends(captures: Captures, config:
 
 def test_stopping_gives_what_there_is(captures: Captures) -> None:
     left = iter([False] * 6)
-    found = decode(Endless(), *batch(sentences(3)), METHODS["beam"], demands=Demands(stop=lambda: next(left, True)))
+    found = decode(
+        Endless(), *batch(sentences(3)), METHODS["beam"], request=SearchRequest(stop=lambda: next(left, True))
+    )
     assert {(one.ended, len(one.ids)) for group in found for one in group} == {("stopped", 6)}
 
 

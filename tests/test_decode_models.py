@@ -12,7 +12,7 @@ from regard.decode.ensemble import Ensemble
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import Demands
+from regard.decode.steps import SearchRequest
 from regard.errors import DataError
 from regard.models.registry import MODELS, build, preset
 from regard.symbols import END
@@ -107,4 +107,4 @@ def test_a_model_with_learned_positions_is_cut_where_they_end(beam: int) -> None
     found = decode(model, *source, DecodeConfig(beam=beam, min_length=20))
     assert [(len(best.ids), best.ended) for (best,) in found] == [(7, "length")] * 2
     with pytest.raises(DataError, match="writes at most 7 tokens, END counted; got a prefix of 7"):
-        decode(model, *source, DecodeConfig(beam=beam), demands=Demands(prefixes=[[5] * 7, []]))
+        decode(model, *source, DecodeConfig(beam=beam), request=SearchRequest(prefixes=[[5] * 7, []]))

@@ -16,7 +16,7 @@ from regard.decode.hypothesis import Hypothesis, length_penalty
 from regard.decode.rules import best
 from regard.decode.search import decode, longest, search
 from regard.decode.settings import DecodeConfig, change_settings
-from regard.decode.steps import NOTHING, Demands
+from regard.decode.steps import PLAIN, SearchRequest
 from regard.errors import ConfigError, DataError
 from regard.symbols import END, PAD, START, UNKNOWN
 
@@ -68,7 +68,7 @@ def test_equals_a_plain_search_of_one_sentence_at_a_time(beam: int, alpha: float
 
 def test_finished_hypotheses_are_ranked_by_the_penalty_of_their_length() -> None:
     config = DecodeConfig(beam=3, length_penalty=1.5)
-    beam, draw = begin(torch.tensor([9, 9]), 9, torch.device("cpu"), config, NOTHING), torch.Generator().manual_seed(1)
+    beam, draw = begin(torch.tensor([9, 9]), 9, torch.device("cpu"), config, PLAIN), torch.Generator().manual_seed(1)
     for _ in range(4):
         beam, _ = advance(beam, torch.randn(beam.total.numel(), 6, generator=draw), config, None)
     found = beam.finished
@@ -272,9 +272,9 @@ def test_a_forced_prefix_begins_the_sentence_and_the_rest_is_searched(config: De
     model, texts = Tiny(seed=8), sentences(4)
     prefixes = [[5, 6, 7], [], [UNKNOWN], [9, 9]]
     config = with_(config, ban_unknown=True, no_repeat_ngram=1)
-    found = decode(model, *batch(texts), config, demands=Demands(prefixes=prefixes))
+    found = decode(model, *batch(texts), config, request=SearchRequest(prefixes=prefixes))
     for text, prefix, hypotheses in zip(texts, prefixes, found, strict=True):
-        assert hypotheses == decode(model, *batch([text]), config, demands=Demands(prefixes=[prefix]))[0]
+        assert hypotheses == decode(model, *batch([text]), config, request=SearchRequest(prefixes=[prefix]))[0]
         assert len(hypotheses) == config.nbest
         for hypothesis in hypotheses:
             assert hypothesis.ids[: len(prefix)] == prefix
@@ -288,24 +288,24 @@ def test_a_prefix_of_the_best_translation_gives_it_again() -> None:
     config = DecodeConfig(beam=1)
     best = [hypotheses[0] for hypotheses in decode(model, *batch(texts), config)]
     prefixes = [hypothesis.ids[: len(hypothesis.ids) // 2] for hypothesis in best]
-    again = decode(model, *batch(texts), config, demands=Demands(prefixes=prefixes))
+    again = decode(model, *batch(texts), config, request=SearchRequest(prefixes=prefixes))
     assert [hypotheses[0].ids for hypotheses in again] == [hypothesis.ids for hypothesis in best]
 
 
 def test_a_prefix_longer_than_the_longest_is_kept_whole() -> None:
     config = DecodeConfig(beam=2, max_ratio=0, max_extra=2)
-    (found,) = decode(Endless(), *batch([[4]]), config, demands=Demands(prefixes=[[5, 6, 7, 8]]))
+    (found,) = decode(Endless(), *batch([[4]]), config, request=SearchRequest(prefixes=[[5, 6, 7, 8]]))
     assert found[0].ids[:4] == [5, 6, 7, 8]
     assert (len(found[0].ids), found[0].ended) == (5, "length")
 
 
 def test_prefixes_that_cannot_be_are_refused() -> None:
     with pytest.raises(DataError, match="holds words only; got the symbol 2 in \\[5, 2\\]"):
-        decode(Tiny(), *batch([[4]]), BEAM, demands=Demands(prefixes=[[5, END]]))
+        decode(Tiny(), *batch([[4]]), BEAM, request=SearchRequest(prefixes=[[5, END]]))
     with pytest.raises(DataError, match="holds token 11, but the vocabulary has 11 tokens"):
-        decode(Tiny(), *batch([[4]]), BEAM, demands=Demands(prefixes=[[11]]))
+        decode(Tiny(), *batch([[4]]), BEAM, request=SearchRequest(prefixes=[[11]]))
     with pytest.raises(DataError, match="one prefix for each sentence, 1 in all; got 2"):
-        decode(Tiny(), *batch([[4]]), BEAM, demands=Demands(prefixes=[[5], [6]]))
+        decode(Tiny(), *batch([[4]]), BEAM, request=SearchRequest(prefixes=[[5], [6]]))
 
 
 @pytest.mark.parametrize("config", METHODS)
@@ -326,7 +326,7 @@ def test_a_search_that_is_stopped_gives_what_it_has(config: DecodeConfig) -> Non
         asked.append(1)
         return len(asked) > 4
 
-    for hypotheses in decode(Endless(), *batch(sentences(3)), config, demands=Demands(stop=stop)):
+    for hypotheses in decode(Endless(), *batch(sentences(3)), config, request=SearchRequest(stop=stop)):
         assert {hypothesis.ended for hypothesis in hypotheses} == {"stopped"}
         assert {len(hypothesis.ids) for hypothesis in hypotheses} == {4}
     assert len(asked) == 5
@@ -335,7 +335,7 @@ def test_a_search_that_is_stopped_gives_what_it_has(config: DecodeConfig) -> Non
 def test_the_steps_shown_are_the_whole_tree() -> None:
     model, texts, steps = Tiny(seed=2, end=2.0), sentences(5), []
     config = DecodeConfig(beam=3, nbest=3)
-    found = decode(model, *batch(texts), config, demands=Demands(observe=steps.append))
+    found = decode(model, *batch(texts), config, request=SearchRequest(observe=steps.append))
     assert found == decode(model, *batch(texts), config)
     for sentence, hypotheses in enumerate(found):
         beams: dict[int, tuple[list[int], float]] = {0: ([], 0.0)}
@@ -373,7 +373,9 @@ def test_the_steps_shown_are_the_whole_tree() -> None:
 def test_observing_shows_greedy_search_as_a_beam_of_one() -> None:
     steps: list[SearchStep] = []
     source = batch(sentences(3))
-    assert decode(Tiny(), *source, GREEDY, demands=Demands(observe=steps.append)) == decode(Tiny(), *source, GREEDY)
+    assert decode(Tiny(), *source, GREEDY, request=SearchRequest(observe=steps.append)) == decode(
+        Tiny(), *source, GREEDY
+    )
     assert steps[0].token.shape == (3, 2)
 
 
@@ -464,7 +466,10 @@ def test_the_search_ends_when_as_many_as_the_beam_have_finished() -> None:
     model = Table(7, {START: {END: 0.5, 4: 0.5}, 4: {END: 0.5, 5: 0.5}, 5: {5: 1.0}})
     steps: list[SearchStep] = []
     (found,) = decode(
-        model, *batch([[4]]), DecodeConfig(beam=2, nbest=2, length_penalty=2.0), demands=Demands(observe=steps.append)
+        model,
+        *batch([[4]]),
+        DecodeConfig(beam=2, nbest=2, length_penalty=2.0),
+        request=SearchRequest(observe=steps.append),
     )
     assert [hypothesis.ids for hypothesis in found] == [[], [4]]
     assert len(steps) == 2

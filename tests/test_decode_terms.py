@@ -10,7 +10,7 @@ from test_laws import LENGTHS, SOURCE, make
 
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import Demands
+from regard.decode.steps import SearchRequest
 from regard.decode.terms import Term, Terms
 from regard.errors import ConfigError
 from regard.symbols import END
@@ -35,7 +35,7 @@ def held(ids: list[int], term: Term) -> list[int]:
 @pytest.mark.parametrize("case", ["bahdanau-tiny", "transformer-marian"])
 def test_every_finished_hypothesis_holds_its_terms_and_a_batch_changes_nothing(case: str) -> None:
     model = ending(case)
-    found = decode(model, SOURCE, LENGTHS, CONFIG, demands=Demands(terms=Terms(EACH, [(), (), ()], ())))
+    found = decode(model, SOURCE, LENGTHS, CONFIG, request=SearchRequest(terms=Terms(EACH, [(), (), ()], ())))
     assert all(any(one.finished for one in some) for some in found)
     for some, terms in zip(found, EACH, strict=True):
         for one in some:
@@ -50,7 +50,7 @@ def test_every_finished_hypothesis_holds_its_terms_and_a_batch_changes_nothing(c
             SOURCE[row : row + 1, :size],
             LENGTHS[row : row + 1],
             CONFIG,
-            demands=Demands(terms=Terms([EACH[row]], [()], ())),
+            request=SearchRequest(terms=Terms([EACH[row]], [()], ())),
         )
         assert [one.ids for one in alone] == [one.ids for one in found[row]]
 
@@ -60,7 +60,9 @@ def test_a_wide_beam_finds_the_likeliest_sentence_that_holds_the_term() -> None:
     model = make("luong-tiny")
     term, words = (6, 9), range(3, 13)
     config = replace(CONFIG, beam=200, nbest=1, max_extra=4)
-    (found,) = decode(model, SOURCE[:1], LENGTHS[:1], config, demands=Demands(terms=Terms([[Term(term)]], [()], ())))
+    (found,) = decode(
+        model, SOURCE[:1], LENGTHS[:1], config, request=SearchRequest(terms=Terms([[Term(term)]], [()], ()))
+    )
     sentences = [list(ids) for size in (2, 3) for ids in itertools.product(words, repeat=size)]
     sentences = [ids for ids in sentences if held(ids, Term(term))]
     best = -torch.inf
@@ -77,7 +79,11 @@ def test_where_a_term_may_begin_what_it_replaces_and_what_may_not_follow() -> No
     term = Term((7,), first=2, last=3)
     for banned, joined in (((), ()), ((8, 9, 10), ()), ((), tuple(range(3, 13)))):
         (found, *_) = decode(
-            model, SOURCE, LENGTHS, CONFIG, demands=Demands(terms=Terms([[term], [], []], [banned, (), ()], joined))
+            model,
+            SOURCE,
+            LENGTHS,
+            CONFIG,
+            request=SearchRequest(terms=Terms([[term], [], []], [banned, (), ()], joined)),
         )
         finished = [one.ids for one in found if one.finished]
         assert finished
@@ -89,4 +95,6 @@ def test_where_a_term_may_begin_what_it_replaces_and_what_may_not_follow() -> No
 
 def test_terms_are_not_sampled() -> None:
     with pytest.raises(ConfigError, match=r"set decode\.temperature to 0"):
-        decode(make("bahdanau-tiny"), SOURCE, LENGTHS, DecodeConfig(temperature=1.0), demands=Demands(terms=NOTHING))
+        decode(
+            make("bahdanau-tiny"), SOURCE, LENGTHS, DecodeConfig(temperature=1.0), request=SearchRequest(terms=NOTHING)
+        )

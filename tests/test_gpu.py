@@ -15,7 +15,7 @@ from regard.api.training import gather
 from regard.core.products import Linear, weight_gradient
 from regard.data.batching import Batch, pack
 from regard.data.text_corpus import TextBatch
-from regard.decode.rules import FEW, best
+from regard.decode.rules import MANY_ROWS, best
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.kernels.choose import lstm, refused
@@ -306,7 +306,7 @@ def test_graphs_are_captured_after_all_others_are_gone():
 
 
 def test_the_best_tokens_of_many_rows_are_those_of_topk():
-    values = torch.randn(FEW, 64 * 40 + 5, device="cuda")
+    values = torch.randn(MANY_ROWS, 64 * 40 + 5, device="cuda")
     for found, wanted in zip(best(values, 5), values.topk(5), strict=True):
         assert torch.equal(found, wanted)
 

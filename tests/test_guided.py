@@ -16,6 +16,7 @@ import regard
 from regard.api import aligning
 from regard.api.heads import Heads, guided_heads
 from regard.api.training import gather
+from regard.core.nested import leaves
 from regard.corpora.phrasebook import generate
 from regard.data.batching import make_batch
 from regard.data.pairs import PairEncoding, link_pieces
@@ -220,7 +221,7 @@ def test_recording_keeps_the_graph_only_on_request_and_watches_only_named_module
     with record(model) as seen:
         model(batch.source, batch.source_lengths, batch.target)
     assert len(seen) == 9
-    assert not any(part.requires_grad for one in seen.values() for part in one if part is not None)
+    assert not any(part.requires_grad for one in seen.values() for part in leaves(one))
     with pytest.raises(ConfigError, match=r"decoder\.1\.cross_attention\.attention"), record(model, [name[:-1]]):
         pass
 

@@ -16,7 +16,7 @@ from regard.core.normalise import GaussianWindow, Window, causal_softmax, entmax
 from regard.core.scores import Additive, dot, scaled_dot
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
-from regard.layers.past import NOTHING
+from regard.layers.past import EMPTY_PAST
 from regard.layers.recurrent import (
     GateInputs,
     GRUEncoder,
@@ -356,7 +356,7 @@ def test_multi_head_attention_is_the_papers(watched: bool):
 def test_causal_multi_head_attention_is_the_papers():
     block = spread(SelfAttention(Heads(WIDTH, HEADS), Attention(scaled_dot, causal_softmax)))
     x = torch.randn(B, T, WIDTH)
-    ours, _ = block(x, NOTHING)
+    ours, _ = block(x, EMPTY_PAST)
     for b in range(B):
         rows, _ = papers.multi_head(array(x[b]), array(x[b]), heads_of(block), papers.causal(T))
         assert close(ours[b], rows)

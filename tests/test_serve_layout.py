@@ -7,7 +7,7 @@ import pytest
 from regard.files.html import read
 from regard.files.segment import Link
 from regard.serve.layout import Layout, read_plain
-from regard.serve.queue import Written
+from regard.serve.queue import TranslatedText
 
 PIECES = [
     "<p>", "</P>", "<Term id='a>b'>", "</term>", "<br/>", "<!-- <b> -->", "<![CDATA[ x < y ]]>", "<script>a<b</script>",
@@ -25,7 +25,7 @@ def marked(text: str, line: int = 500) -> Layout:
 
 
 def again(layout: Layout) -> str:
-    return layout.write([Written(sentence) for sentence in layout.sentences])
+    return layout.write([TranslatedText(sentence) for sentence in layout.sentences])
 
 
 def test_what_is_taken_apart_is_put_together_again() -> None:
@@ -43,7 +43,7 @@ def test_tags_keep_their_case_and_their_attributes() -> None:
     layout = marked(text)
     assert layout.sentences == ["ba", "da <me"]
     links = (Link((0, 2), (0, 2)), Link((3, 6), (3, 6)))
-    written = layout.write([Written("BA"), Written("DA <ME", links=links)])
+    written = layout.write([TranslatedText("BA"), TranslatedText("DA <ME", links=links)])
     assert written == text.replace(">ba</T", ">BA</T").replace("da", "DA").replace("me", "ME")
 
 
@@ -56,7 +56,9 @@ def test_spans_and_links_are_code_points() -> None:
     text = " ba da\nfo. " + "lu me. " * 5
     layout = plain(text, 20)
     assert [text[slice(*span)] for span in layout.spans] == layout.sentences
-    longer = [Written(f"{one}!", links=(Link((0, 2), (0, 2), 0.5), Link((0, 1), (0, 1)))) for one in layout.sentences]
+    longer = [
+        TranslatedText(f"{one}!", links=(Link((0, 2), (0, 2), 0.5), Link((0, 1), (0, 1)))) for one in layout.sentences
+    ]
     joined, links = layout.write(longer), layout.links(longer)
     assert len(links) == len(longer), "one without a weight is not by attention"
     assert all(joined[slice(*link.target)] == text[slice(*link.source)] for link in links)

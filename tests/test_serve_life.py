@@ -22,7 +22,7 @@ from serve_parts import Server, serving, trained
 
 from regard.serve.access import Access
 from regard.serve.limits import Limits
-from regard.serve.model_process import NICE, load_model
+from regard.serve.loading import NICE, load_model
 
 SYLLABLES = [first + second for first in "bdfgklmn" for second in "aeiou"]
 LONG = " ".join(["ba"] * 3000)

@@ -21,7 +21,7 @@ from starlette.datastructures import Headers
 from regard.errors import ConfigError
 from regard.serve.access import Access, AccessToken, read_tokens
 from regard.serve.limits import Limits, RefusedError
-from regard.serve.model_process import OncePerMinute
+from regard.serve.loading import OncePerMinute
 from regard.serve.parameters import _pairs
 
 BROKEN = 60.0  # seconds after which a limit of a second has not worked: a test of it fails instead of hanging

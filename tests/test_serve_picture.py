@@ -33,7 +33,7 @@ from regard.runs.experiment import resolve
 from regard.serve.access import Access, AccessToken
 from regard.serve.captions import CaptionModel
 from regard.serve.limits import Limits, StoppedError
-from regard.serve.model_process import load_model
+from regard.serve.loading import load_model
 from regard.training.start import train
 
 SCENE = encode_png(shapes.draw_scene(shapes.scene(7)))

@@ -16,7 +16,7 @@ from regard.data.captions import open_captions, without_punctuation
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import decode
-from regard.decode.steps import Demands
+from regard.decode.steps import SearchRequest
 from regard.errors import DataError, RunError
 from regard.evaluate.scores import CaptionScore, score_captions
 from regard.look.change import Change, change
@@ -94,7 +94,7 @@ class CaptionWriter(Trained):
         size = max(1, min(_AT_ONCE, _HYPOTHESES // copies))
         for first in range(0, len(images), size):
             source, lengths = self._read(images[first : first + size])
-            for hypotheses in decode(self.model, source, lengths, config, demands=Demands(stop=stop)):
+            for hypotheses in decode(self.model, source, lengths, config, request=SearchRequest(stop=stop)):
                 group: list[Caption] = []
                 for found in hypotheses:
                     text, pieces = self.vocabulary.decode(found.ids), self.vocabulary.pieces(found.ids)

@@ -13,7 +13,7 @@ from regard.data.batching import ShardedPlan
 from regard.data.text_corpus import TextRows, TextStreams, make_rows
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import search
-from regard.decode.steps import Demands
+from regard.decode.steps import SearchRequest
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.language import text_loss
 from regard.evaluate.scores import perplexity
@@ -104,7 +104,7 @@ class Writer(Trained):
         contents = [f"{prefix}\0{number}".encode() for number in range(count)]  # an independent sample each
         with torch.inference_mode():
             start = self.model.start(count)
-            found = search(self.model, start, limits, config, Demands([ids] * count), contents)
+            found = search(self.model, start, limits, config, SearchRequest([ids] * count), contents)
         return [self.vocabulary.decode(texts[0].ids) for texts in found]
 
     def look(self, text: str, topk: int = 5) -> Trace:

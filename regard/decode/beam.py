@@ -29,7 +29,7 @@ from regard.core.nested import device_of
 from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
 from regard.decode.rules import NEVER, apply_rules, banned, best, likely, padded
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import NOTHING, Advanced, Demands, is_host, room_for, take_steps
+from regard.decode.steps import PLAIN, Advanced, SearchRequest, is_host, room_for, take_steps
 from regard.decode.terms import Wanted, by_banks, forbid, keep, next_tokens, want, write_token
 from regard.kernels.choose import MOST_BEAMS, or_triton
 from regard.models.contract import SequenceModel, State
@@ -108,7 +108,7 @@ def beam_search(
     state: State,
     limits: Tensor,
     config: DecodeConfig,
-    demands: Demands = NOTHING,
+    request: SearchRequest = PLAIN,
 ) -> list[list[Hypothesis]]:
     """The `config.nbest` best hypotheses for each row of `state`, none longer than `limits` [B] (END counted).
 
@@ -120,14 +120,14 @@ def beam_search(
         for row, hypotheses in zip(some.row.tolist(), hypotheses_of(some, config), strict=True):
             found[row] = hypotheses
 
-    step = partial(advance, config=config, observe=demands.observe)
+    step = partial(advance, config=config, observe=request.observe)
     steps, device = max(limits.tolist(), default=0), device_of(state)
-    beam = begin(limits, room_for(steps, device), device, config, demands)
-    take_steps(model, step, beam, state, steps, collect, demands)
+    beam = begin(limits, room_for(steps, device), device, config, request)
+    take_steps(model, step, beam, state, steps, collect, request)
     return found
 
 
-def begin(limits: Tensor, T: int, device: torch.device, config: DecodeConfig, demands: Demands) -> BeamState:
+def begin(limits: Tensor, T: int, device: torch.device, config: DecodeConfig, request: SearchRequest) -> BeamState:
     """Nothing written yet, and room for T tokens.
 
     Where steps are captured every one has K beams, of which the first step expands one.
@@ -154,8 +154,8 @@ def begin(limits: Tensor, T: int, device: torch.device, config: DecodeConfig, de
         parents=full(0, T + 1, K),
         logprobs=full(0.0, T + 1, K, dtype=torch.float32),
         written=full(PAD, K, T + 1) if config.no_repeat_ngram else None,
-        prefix=None if demands.prefixes is None else padded(demands.prefixes, limits.device),
-        wanted=None if demands.terms is None else want(demands.terms, K, limits.device),
+        prefix=None if request.prefixes is None else padded(request.prefixes, limits.device),
+        wanted=None if request.terms is None else want(request.terms, K, limits.device),
         finished=FinishedHypotheses(never, never.clone(), full(0, K), full(0, K), full(0.0, K, dtype=torch.float32)),
     )
 

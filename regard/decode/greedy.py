@@ -12,7 +12,7 @@ from regard.core.nested import device_of
 from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
 from regard.decode.rules import apply_rules, padded
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import NOTHING, Advanced, Demands, room_for, take_steps
+from regard.decode.steps import PLAIN, Advanced, SearchRequest, room_for, take_steps
 from regard.models.contract import SequenceModel, State
 from regard.symbols import END, PAD, START
 
@@ -89,7 +89,7 @@ def follow(
     config: DecodeConfig,
     choose: Choose = likeliest,
     drawn: Tensor | None = None,
-    demands: Demands = NOTHING,
+    request: SearchRequest = PLAIN,
 ) -> list[Hypothesis]:
     """Write one token after another for each row of `state`, until END or the row's longest length `limits` [B]."""
     found: dict[int, Hypothesis] = {}
@@ -98,8 +98,8 @@ def follow(
         found.update(zip(some.row.tolist(), hypotheses_of(some, config), strict=True))
 
     steps, device = max(limits.tolist(), default=0), device_of(state)
-    path = begin(limits, room_for(steps, device), device, demands.prefixes, drawn)
-    take_steps(model, partial(advance, config=config, choose=choose), path, state, steps, collect, demands)
+    path = begin(limits, room_for(steps, device), device, request.prefixes, drawn)
+    take_steps(model, partial(advance, config=config, choose=choose), path, state, steps, collect, request)
     return [found[row] for row in range(len(limits))]
 
 

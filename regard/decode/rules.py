@@ -11,7 +11,7 @@ from regard.kernels.choose import MOST_BEAMS, or_triton
 from regard.symbols import END, PAD, START, UNKNOWN
 
 NEVER = -torch.inf
-FEW = 64  # rows whose best tokens a GPU finds fastest in one call
+MANY_ROWS = 64  # from which on a GPU finds the best tokens fastest by blocks
 
 
 def apply_rules(
@@ -63,7 +63,7 @@ def best(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """`values.topk(k)` of [N, V], in less time: only the k blocks with the highest peaks are searched."""
     (N, V), device = values.shape, values.device
     block = 64 if values.is_cpu else 256  # a GPU finds the peak of a long row at less cost for each number
-    if V // block < 32 or k >= 16 or not (values.is_cpu or N >= FEW):
+    if V // block < 32 or k >= 16 or not (values.is_cpu or N >= MANY_ROWS):
         return values.topk(k)
     blocks = values[:, : V // block * block].view(N, -1, block)  # [N, G, block]
     rest = values[:, V // block * block :]  # [N, fewer than block]

@@ -15,7 +15,7 @@ from regard.decode.beam import beam_search
 from regard.decode.greedy import draw, follow, sample, seed_for
 from regard.decode.hypothesis import Hypothesis, Weigh, rank, rank_by_coverage
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import NOTHING, Demands, is_host, read
+from regard.decode.steps import PLAIN, SearchRequest, is_host, read
 from regard.errors import ConfigError, DataError, counted, out_of_memory
 from regard.models.contract import SequenceModel, State, take
 from regard.symbols import END, PAD
@@ -32,7 +32,7 @@ def decode(
     config: DecodeConfig,
     *,
     weigh: Weigh | None = None,
-    demands: Demands = NOTHING,
+    request: SearchRequest = PLAIN,
 ) -> list[list[Hypothesis]]:
     """Translate `source` [B, S] with `lengths` [B], on any device: the best hypotheses of each row, the best first.
 
@@ -45,8 +45,8 @@ def decode(
         raise ConfigError(
             "decode.coverage_penalty needs the attention weights of hypotheses; pass weigh=..., or set it to 0."
         )
-    if demands.prefixes is not None and len(demands.prefixes) != len(source):
-        raise DataError(f"Expected one prefix for each sentence, {len(source)} in all; got {len(demands.prefixes)}.")
+    if request.prefixes is not None and len(request.prefixes) != len(source):
+        raise DataError(f"Expected one prefix for each sentence, {len(source)} in all; got {len(request.prefixes)}.")
     empty = [[Hypothesis([], 0.0, 0.0, "end", [0.0])] for _ in range(len(source))]
     end = 1 if source.dim() == 2 else 0  # a sentence ends with END, a picture has no such cell
     known = lengths.tolist()  # before the model reads: afterwards this would wait for the encoder
@@ -63,7 +63,7 @@ def decode(
     # The coverage penalty ranks all that was found.
     wide = replace(config, nbest=max(config.nbest, config.beam)) if config.coverage_penalty else config
     contents = _contents(source, lengths) if config.temperature else None
-    found = search(model, state, limits, wide, demands.take(chosen), contents)
+    found = search(model, state, limits, wide, request.take(chosen), contents)
     if config.coverage_penalty and weigh is not None:
         found = rank_by_coverage(found, weigh, torch.tensor(chosen, device=source.device), config.coverage_penalty)
     for row, hypotheses in zip(chosen, found, strict=True):
@@ -76,7 +76,7 @@ def search(
     state: State,
     limits: Tensor,
     config: DecodeConfig,
-    demands: Demands = NOTHING,
+    request: SearchRequest = PLAIN,
     contents: Sequence[bytes] | None = None,
 ) -> list[list[Hypothesis]]:
     """Continue from `state`, whose rows are sentences, to at most `limits` [B] tokens each (END counted), on the host.
@@ -89,8 +89,8 @@ def search(
     most = getattr(model, "longest", None)
     if most is not None:
         limits = limits.clamp(max=most)
-    if demands.prefixes is not None:
-        least = [len(prefix) + 1 for prefix in demands.prefixes]
+    if request.prefixes is not None:
+        least = [len(prefix) + 1 for prefix in request.prefixes]
         if most is not None and max(least, default=0) > most:
             raise DataError(
                 f"The model writes at most {most} tokens, END counted; got a prefix of {max(least) - 1}. "
@@ -100,12 +100,12 @@ def search(
     try:
         with products(config.precision, device_of(state)):
             if config.temperature:
-                if demands.terms is not None:
+                if request.terms is not None:
                     raise ConfigError("Terms are placed by a search; set decode.temperature to 0.")
-                return _sample(model, state, limits, config, demands, contents)
-            if config.beam == 1 and demands.observe is None and demands.terms is None:
-                return [[path] for path in follow(model, state, limits, config, demands=demands)]
-            return beam_search(model, state, limits, config, demands)
+                return _sample(model, state, limits, config, request, contents)
+            if config.beam == 1 and request.observe is None and request.terms is None:
+                return [[path] for path in follow(model, state, limits, config, request=request)]
+            return beam_search(model, state, limits, config, request)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
@@ -152,7 +152,7 @@ def _sample(
     state: State,
     limits: Tensor,
     config: DecodeConfig,
-    demands: Demands,
+    request: SearchRequest,
     contents: Sequence[bytes] | None,
 ) -> list[list[Hypothesis]]:
     """`nbest` samples for each sentence, each in a separate row, ranked by score."""
@@ -162,7 +162,7 @@ def _sample(
     limits = limits[each]  # [B * n]
     seeds = [seed_for(content, config.seed, number) for content in contents for number in range(n)]
     state = take(state, torch.tensor(each, device=device_of(state))) if n > 1 else state
-    found = follow(model, state, limits, config, sample, draw(seeds, limits), demands.take(each))
+    found = follow(model, state, limits, config, sample, draw(seeds, limits), request.take(each))
     return [rank(found[first : first + n]) for first in range(0, len(found), n)]
 
 
@@ -183,7 +183,7 @@ def decode_many(
     batch_tokens: int = 4096,
     weigher: Weigher | None = None,
     progress: Progress | None = None,
-    demands: Demands = NOTHING,
+    request: SearchRequest = PLAIN,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each row of source ids (without END), the row's place kept.
 
@@ -197,7 +197,7 @@ def decode_many(
         source, lengths = pad([[*rows[row], END] for row in some])
         source = source.to(device)
         weigh = weigher(source, lengths.to(device)) if weigher and config.coverage_penalty else None
-        results = decode(model, source, lengths, config, weigh=weigh, demands=demands.take(some))
+        results = decode(model, source, lengths, config, weigh=weigh, request=request.take(some))
         for row, hypotheses in zip(some, results, strict=True):
             found[row] = hypotheses
     return found

@@ -20,21 +20,21 @@ EVERY = 4  # on a GPU, steps between two checks whether sentences are done
 ROOM = 8  # steps that a fresh past has room for
 
 
-class Demands(NamedTuple):
-    """What is wanted of one search besides its settings."""
+class SearchRequest(NamedTuple):
+    """What a caller asks of one search besides its settings."""
 
     prefixes: Sequence[Sequence[int]] | None = None  # ids that the translation of each row must begin with
     terms: Terms | None = None  # runs of ids that it must hold, by beam search alone
     observe: Callable[[Any], None] | None = None  # is shown every step of a beam search
     stop: Callable[[], bool] | None = None  # is called before every step, and ends the search when it returns True
 
-    def take(self, rows: Sequence[int]) -> "Demands":
+    def take(self, rows: Sequence[int]) -> "SearchRequest":
         """The same for some rows."""
         prefixes = None if self.prefixes is None else [self.prefixes[row] for row in rows]
         return self._replace(prefixes=prefixes, terms=None if self.terms is None else self.terms.take(rows))
 
 
-NOTHING = Demands()
+PLAIN = SearchRequest()
 
 
 class Search(Protocol):
@@ -68,7 +68,7 @@ def take_steps(
     state: State,
     steps: int,
     collect: Callable[[AnySearch], None],
-    demands: Demands,
+    request: SearchRequest,
 ) -> None:
     """Advance `search` from `state` until every sentence is done, at most by `steps`; `collect` gets finished ones.
 
@@ -77,7 +77,7 @@ def take_steps(
     """
     if not len(search.row):
         return
-    largest = max((token for prefix in demands.prefixes or () for token in prefix), default=-1)
+    largest = max((token for prefix in request.prefixes or () for token in prefix), default=-1)
     stepped: Callable[[], Any] = cache(lambda: for_steps(model))  # captured steps may need none
 
     def step(search: AnySearch, state: State) -> tuple[AnySearch, State, Tensor | None]:
@@ -97,11 +97,11 @@ def take_steps(
     if beams > 1:
         state = take(state, torch.arange(len(search.row), device=search.row.device).repeat_interleave(beams))
     kind = largest, getattr(advance, "func", advance), *getattr(advance, "keywords", {}).values()
-    seen = demands.observe is not None or demands.terms is not None
+    seen = request.observe is not None or request.terms is not None
     capturable = not is_host(search.done.device) and steps_path(model, "cuda", seen).name != "plain"
-    if capturable and captured_steps(model, stepped, step, kind, search, state, steps, collect, demands.stop):
+    if capturable and captured_steps(model, stepped, step, kind, search, state, steps, collect, request.stop):
         return
-    plain_steps(step, search, with_room(state, ROOM), steps, collect, demands.stop)
+    plain_steps(step, search, with_room(state, ROOM), steps, collect, request.stop)
 
 
 def plain_steps(

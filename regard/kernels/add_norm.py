@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.core.products import product_dtype
+from regard.kernels.column_sums import column_sums
 
 PROGRAMS = 528  # of the backward pass: four for each multiprocessor of an H200; each adds up its rows
 
@@ -63,7 +64,7 @@ class _AddNorm(torch.autograd.Function):
         _norm_back[(programs,)](
             x, added, gamma, seed, grad, d_x, d_added, partial, N, D, ctx.eps, ctx.p, *flags, num_warps=4
         )
-        d_gamma, d_beta = partial.sum(0).to(gamma.dtype).chunk(2)
+        d_gamma, d_beta = column_sums(partial).to(gamma.dtype).chunk(2)
         return d_x, d_added if apart else None if added is None else d_x, d_gamma, d_beta, None, None, None
 
 

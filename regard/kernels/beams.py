@@ -72,7 +72,7 @@ def _peaks(
 @triton.jit
 def _top(
     logits, length, peaks, masses, logprob, token, logits_n, beams, size, V, blocks, parts, min_length,
-    LAST: tl.constexpr, BANNED: tl.constexpr, K: tl.constexpr, FEW: tl.constexpr,
+    LAST: tl.constexpr, BANNED: tl.constexpr, K: tl.constexpr, BEST: tl.constexpr,
     GG: tl.constexpr, BB: tl.constexpr, PP: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     n, g, b, p = tl.program_id(0).to(tl.int64), tl.arange(0, GG), tl.arange(0, BB), tl.arange(0, PP)
@@ -83,12 +83,12 @@ def _top(
     heights = tl.load(peaks + n * blocks + b, b < blocks, other=float("-inf"))
     heights = tl.where(b < blocks, tl.maximum(heights, -3e38), float("-inf"))  # above -inf, so that none is taken twice
     chosen = tl.zeros([GG], tl.int32)
-    for i in tl.static_range(FEW):
+    for i in tl.static_range(BEST):
         best = tl.argmax(heights, 0)
         chosen = tl.where(g == i, best, chosen)
         heights = tl.where(b == best, float("-inf"), heights)
     v = chosen[:, None] * WIDE + tl.arange(0, WIDE)[None, :]
-    x = tl.load(logits + n * logits_n + v, (g < FEW)[:, None] & (v < V), other=float("-inf")).to(tl.float32)
+    x = tl.load(logits + n * logits_n + v, (g < BEST)[:, None] & (v < V), other=float("-inf")).to(tl.float32)
     x = tl.reshape(_allowed(x, v, length + n // beams, min_length, LAST, BANNED), [GG * WIDE])
     v, place = tl.reshape(v, [GG * WIDE]), tl.arange(0, GG * WIDE)
     for i in tl.static_range(K):

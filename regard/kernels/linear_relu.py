@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.core.products import product_dtype, weight_gradient
+from regard.kernels.column_sums import column_sums
 
 EACH = 128  # rows of a program of the backward pass: it adds them up for the bias
 
@@ -39,7 +40,7 @@ class LinearReLU(torch.autograd.Function):
         columns = min(256, max(16, triton.next_power_of_2(m)))
         _relu_back[triton.cdiv(m, columns), len(partial)](grad, y, d, partial, N, m, EACH, 8, columns, num_warps=4)
         d_x = (d @ W).unflatten(0, grad.shape[:-1]).to(ctx.dtypes[0])
-        return d_x, weight_gradient(d, rows, ctx.dtypes[1]), partial.sum(0).to(ctx.dtypes[1])
+        return d_x, weight_gradient(d, rows, ctx.dtypes[1]), column_sums(partial).to(ctx.dtypes[1])
 
 
 @triton.jit(do_not_specialize=["N"])

@@ -1,8 +1,8 @@
 """Triton: dot-product attention of sequences so short that a whole head is one tile, forward and backward one launch.
 
-Sentences are that short. No softmax in parts is needed then, padding costs nothing but a comparison, and the backward
-pass computes the weights again. Queries, keys and values may be strided views of one projection: so are their
-gradients, and `split_heads` hands them on to the projection as they lie.
+Sentences are that short. The softmax needs no running sums then, padding costs a comparison, and the backward pass
+computes the weights again instead of storing them. Queries, keys and values may be strided views of one projection. So
+are their gradients, which `split_heads` returns to the projection without a copy.
 """
 
 from typing import Any
@@ -25,7 +25,9 @@ def short_attend(query: Tensor, memory: Memory, scaled: bool, causal: bool, bloc
     """
     keys, values, mask, _ = memory
     dtype, scale = product_dtype(query), query.shape[-1] ** -0.5 if scaled else 1.0
-    mask = None if mask is None else mask.flatten(0, -2).expand(len(keys), keys.shape[2])
+    if mask is not None:
+        mask = mask.flatten(0, -2)
+        mask = (mask if mask.stride(1) == 1 else mask.contiguous()).expand(len(keys), keys.shape[2])
     places = (None, None) if blocks is None else blocks
     return _Attend.apply(query.to(dtype), keys.to(dtype), values.to(dtype), mask, *places, scale, causal)
 
@@ -72,6 +74,8 @@ class _Attend(torch.autograd.Function):
         causal: bool,
     ) -> Tensor:
         query, keys, values = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, keys, values))
+        if keys.stride() != values.stride():
+            keys, values = keys.contiguous(), values.contiguous()
         B, H, T, D = query.shape
         context = query.new_empty(B, T, H, D).transpose(1, 2)  # [B, H, T, D]
         _launch(_attend, (query, keys, values, context), mask, queries, slots, scale, causal)
@@ -84,13 +88,16 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *inputs, mask, queries, slots = ctx.saved_tensors
         grads = _same_layout(*inputs)
-        grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+        grad = grad.transpose(1, 2).contiguous()  # [B, T, H, D], as it comes from the layer that follows
         _launch(_attend_back, (*inputs, grad, *grads), mask, queries, slots, ctx.scale, ctx.causal)
         return *grads, None, None, None, None, None
 
 
 def _same_layout(*tensors: Tensor) -> list[Tensor]:
-    """Memory for the gradients: those of views that make up one tensor are views of one tensor again."""
+    """Memory for the gradients, with the strides of the tensors.
+
+    The gradients of views that make up one tensor are views of one tensor again.
+    """
     views: dict[int, list[Tensor]] = {}
     for x in tensors:
         views.setdefault(x.untyped_storage().data_ptr(), []).append(x)
@@ -102,8 +109,8 @@ def _same_layout(*tensors: Tensor) -> list[Tensor]:
     for x in tensors:
         place = x.untyped_storage().data_ptr()
         complete = sum(view.numel() for view in views[place]) == wholes[place].numel()
-        whole = wholes[place] if complete else x.new_empty(x.numel())
-        grads.append(whole.as_strided(x.shape, x.stride(), x.storage_offset()) if complete else whole.view(x.shape))
+        whole = wholes[place] if complete else torch.empty_like(wholes[place])
+        grads.append(whole.as_strided(x.shape, x.stride(), x.storage_offset()))
     return grads
 
 
@@ -121,13 +128,14 @@ def _launch(
     if queries is not None and slots is not None:
         (B, T), S = queries.shape, slots.shape[1]
     tiles = [max(16, triton.next_power_of_2(size)) for size in (T, S, D)]
-    strides = [stride for x in tensors for stride in x.stride()[:3]]
-    mask_strides = (0, 0) if mask is None else mask.stride()
+    strides = *tensors[0].stride()[:3], *tensors[1].stride()[:3], 0 if mask is None else mask.stride(0)
     warps = 8 if max(tiles[:2]) > 64 else 4 if tiles[0] > 32 else 2
     flags = causal, mask is not None, queries is not None
-    kernel[(B * H,)](
-        *tensors, mask, queries, slots, *strides, *mask_strides, T, S, H, D, scale, *flags, *tiles, num_warps=warps
-    )
+    kernel[(B * H,)](*tensors, mask, queries, slots, *strides, T, S, H, D, scale, *flags, *tiles, num_warps=warps)
+
+
+# query and its gradient have the strides query_*; keys, values and their gradients the strides slot_*; the context and
+# its gradient are [B, T, H, D] without gaps.
 
 
 @triton.jit
@@ -144,15 +152,20 @@ def _places(places, b, t, T, PACKED: tl.constexpr):
 
 
 @triton.jit
-def _weights(
-    q, k, mask, b, t, s, t_at, s_at, mask_b, mask_s, T, S, scale, CAUSAL: tl.constexpr, MASKED: tl.constexpr
-):  # fmt: skip
+def _seen(slots, mask, b, s, mask_b, S, MASKED: tl.constexpr, PACKED: tl.constexpr):
+    """Where the slots s of sentence b are, -1 where there is none or the mask hides it: hidden slots are never read."""
+    s_at = _places(slots, b, s, S, PACKED)
+    if MASKED:
+        s_at = tl.where(tl.load(mask + b * mask_b + s, s < S, other=0) != 0, s_at, -1)
+    return s_at
+
+
+@triton.jit
+def _weights(q, k, t, s, t_at, s_at, T, S, scale, CAUSAL: tl.constexpr):
     """softmax(scale q k^T) [TT, SS] in float32; zeros for a query that is wholly masked."""
     visible = (s_at >= 0)[None, :] & (t_at >= 0)[:, None]
     if CAUSAL:
         visible = visible & (s[None, :] <= t[:, None] + (S - T))
-    if MASKED:
-        visible = visible & (tl.load(mask + b * mask_b + s * mask_s, s < S, other=0) != 0)[None, :]
     scores = tl.where(visible, tl.dot(q, tl.trans(k), input_precision="ieee") * scale, -1e30)
     e = tl.where(visible, tl.exp(scores - tl.max(scores, 1)[:, None]), 0.0)
     mass = tl.sum(e, 1)
@@ -162,52 +175,52 @@ def _weights(
 @triton.jit(do_not_specialize=["T", "S"])
 def _attend(
     query, keys, values, context, mask, queries, slots,
-    query_b, query_h, query_t, keys_b, keys_h, keys_s, values_b, values_h, values_s, context_b, context_h, context_t,
-    mask_b, mask_s, T, S, H: tl.constexpr, D: tl.constexpr, scale,
+    query_b, query_h, query_t, slot_b, slot_h, slot_s, mask_b, T, S, H: tl.constexpr, D: tl.constexpr, scale,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
     TT: tl.constexpr, SS: tl.constexpr, DD: tl.constexpr,
 ):  # fmt: skip
     h, b = tl.program_id(0) % H, (tl.program_id(0) // H).to(tl.int64)
     t, s, d = tl.arange(0, TT), tl.arange(0, SS), tl.arange(0, DD)
-    t_at, s_at = _places(queries, b, t, T, PACKED), _places(slots, b, s, S, PACKED)
+    t_at, s_at = _places(queries, b, t, T, PACKED), _seen(slots, mask, b, s, mask_b, S, MASKED, PACKED)
     in_t = (t_at >= 0)[:, None] & (d < D)[None, :]
     in_s = (s_at >= 0)[:, None] & (d < D)[None, :]
     row = b * (1 - PACKED)  # sentences end to end are all in the first row
-    if MASKED:  # what is not seen is not read
-        in_s = in_s & (tl.load(mask + b * mask_b + s * mask_s, s < S, other=0) != 0)[:, None]
+    at_slot = _at(row, h, s_at, d, slot_b, slot_h, slot_s)
     q = tl.load(query + _at(row, h, t_at, d, query_b, query_h, query_t), in_t, other=0.0)
-    k = tl.load(keys + _at(row, h, s_at, d, keys_b, keys_h, keys_s), in_s, other=0.0)
-    v = tl.load(values + _at(row, h, s_at, d, values_b, values_h, values_s), in_s, other=0.0)
-    w = _weights(q, k, mask, b, t, s, t_at, s_at, mask_b, mask_s, T, S, scale, CAUSAL, MASKED)
+    k = tl.load(keys + at_slot, in_s, other=0.0)
+    v = tl.load(values + at_slot, in_s, other=0.0)
+    w = _weights(q, k, t, s, t_at, s_at, T, S, scale, CAUSAL)
     c = tl.dot(w.to(v.dtype), v, input_precision="ieee")
-    tl.store(context + _at(row, h, t_at, d, context_b, context_h, context_t), c.to(context.dtype.element_ty), in_t)
+    tl.store(context + _at(row, h, t_at, d, T * H * D, D, H * D), c.to(context.dtype.element_ty), in_t)
 
 
 @triton.jit(do_not_specialize=["T", "S"])
 def _attend_back(
     query, keys, values, grad, d_query, d_keys, d_values, mask, queries, slots,
-    query_b, query_h, query_t, keys_b, keys_h, keys_s, values_b, values_h, values_s, grad_b, grad_h, grad_t,
-    d_query_b, d_query_h, d_query_t, d_keys_b, d_keys_h, d_keys_s, d_values_b, d_values_h, d_values_s,
-    mask_b, mask_s, T, S, H: tl.constexpr, D: tl.constexpr, scale,
+    query_b, query_h, query_t, slot_b, slot_h, slot_s, mask_b, T, S, H: tl.constexpr, D: tl.constexpr, scale,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, PACKED: tl.constexpr,
     TT: tl.constexpr, SS: tl.constexpr, DD: tl.constexpr,
 ):  # fmt: skip
     h, b = tl.program_id(0) % H, (tl.program_id(0) // H).to(tl.int64)
     t, s, d = tl.arange(0, TT), tl.arange(0, SS), tl.arange(0, DD)
-    t_at, s_at = _places(queries, b, t, T, PACKED), _places(slots, b, s, S, PACKED)
+    t_at, s_at = _places(queries, b, t, T, PACKED), _seen(slots, mask, b, s, mask_b, S, MASKED, PACKED)
+    written = _places(slots, b, s, S, PACKED)  # hidden slots have a gradient too, which is zero
     in_t = (t_at >= 0)[:, None] & (d < D)[None, :]
     in_s = (s_at >= 0)[:, None] & (d < D)[None, :]
     row = b * (1 - PACKED)  # sentences end to end are all in the first row
-    q = tl.load(query + _at(row, h, t_at, d, query_b, query_h, query_t), in_t, other=0.0)
-    k = tl.load(keys + _at(row, h, s_at, d, keys_b, keys_h, keys_s), in_s, other=0.0)
-    v = tl.load(values + _at(row, h, s_at, d, values_b, values_h, values_s), in_s, other=0.0)
-    g = tl.load(grad + _at(row, h, t_at, d, grad_b, grad_h, grad_t), in_t, other=0.0)
-    w = _weights(q, k, mask, b, t, s, t_at, s_at, mask_b, mask_s, T, S, scale, CAUSAL, MASKED)
+    at_query = _at(row, h, t_at, d, query_b, query_h, query_t)
+    at_slot = _at(row, h, written, d, slot_b, slot_h, slot_s)
+    q = tl.load(query + at_query, in_t, other=0.0)
+    k = tl.load(keys + at_slot, in_s, other=0.0)
+    v = tl.load(values + at_slot, in_s, other=0.0)
+    g = tl.load(grad + _at(row, h, t_at, d, T * H * D, D, H * D), in_t, other=0.0)
+    w = _weights(q, k, t, s, t_at, s_at, T, S, scale, CAUSAL)
+    in_s = (written >= 0)[:, None] & (d < D)[None, :]
     d_v = tl.dot(tl.trans(w.to(g.dtype)), g, input_precision="ieee")
-    tl.store(d_values + _at(row, h, s_at, d, d_values_b, d_values_h, d_values_s), d_v.to(v.dtype), in_s)
+    tl.store(d_values + at_slot, d_v.to(v.dtype), in_s)
     d_w = tl.dot(g, tl.trans(v), input_precision="ieee")
     d_scores = (scale * w * (d_w - tl.sum(w * d_w, 1)[:, None])).to(q.dtype)
     d_q = tl.dot(d_scores, k, input_precision="ieee")
-    tl.store(d_query + _at(row, h, t_at, d, d_query_b, d_query_h, d_query_t), d_q.to(q.dtype), in_t)
+    tl.store(d_query + at_query, d_q.to(q.dtype), in_t)
     d_k = tl.dot(tl.trans(d_scores), q, input_precision="ieee")
-    tl.store(d_keys + _at(row, h, s_at, d, d_keys_b, d_keys_h, d_keys_s), d_k.to(k.dtype), in_s)
+    tl.store(d_keys + at_slot, d_k.to(k.dtype), in_s)

@@ -1,4 +1,4 @@
-"""What a model keeps of its earlier steps: the keys and values of the words so far, the tapes of an LSTMN."""
+"""The past of a model: keys and values of the words so far, or the tapes of an LSTMN."""
 
 from typing import NamedTuple
 
@@ -46,4 +46,4 @@ class Carry(NamedTuple):
     tensors: tuple[Tensor, ...]
 
 
-NOTHING = Past()
+EMPTY_PAST = Past()

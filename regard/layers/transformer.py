@@ -18,7 +18,7 @@ from regard.errors import ConfigError
 from regard.kernels.choose import dropout, or_triton
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
-from regard.layers.past import NOTHING, Carry, Past
+from regard.layers.past import EMPTY_PAST, Carry, Past
 
 Rotation = Callable[[Tensor], Tensor]  # queries or keys [B, H, T, D/H] -> the same shape, rotated by their positions
 
@@ -67,7 +67,7 @@ class TransformerLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        past: Past | Carry = NOTHING,
+        past: Past | Carry = EMPTY_PAST,
         *,
         mask: Tensor | None = None,
         source: Memory | None = None,

@@ -45,7 +45,7 @@ from regard.errors import ConfigError
 from regard.kernels.choose import known_full
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
-from regard.layers.past import NOTHING, Carry, Past
+from regard.layers.past import EMPTY_PAST, Carry, Past
 from regard.layers.transformer import (
     JOINS,
     NORMS,
@@ -210,7 +210,7 @@ class Transformer(EncoderDecoder):
         """
         x, places = self.embed_tokens(self.embed_target, words, positions)  # [B, T, D]
         places, after = places._replace(blocks=blocks, source_blocks=source_blocks), []
-        for layer, seen, before in zip(self.decoder, memory, past or [NOTHING] * len(self.decoder), strict=True):
+        for layer, seen, before in zip(self.decoder, memory, past or [EMPTY_PAST] * len(self.decoder), strict=True):
             x, written = layer(x, before, source=seen, places=places)
             after.append(written)
         return self.decoder_norm(x), tuple(after)

@@ -23,7 +23,7 @@ from regard.core.products import Linear
 from regard.core.scores import COMPARISONS
 from regard.layers.attention import Attention
 from regard.layers.dropout import Dropout
-from regard.layers.past import NOTHING, Past
+from regard.layers.past import EMPTY_PAST, Past
 from regard.layers.transformer import JOINS, FeedForward, Heads, SelfAttention, TransformerLayer, last_norm
 from regard.layers.transformer_parts import PLACES, self_score
 from regard.models import transformer
@@ -126,7 +126,7 @@ class TransformerLanguageModel(TextModel):
         positions = first + torch.arange(words.shape[1], device=words.device)  # [T]
         x, places = self.place(self.embed(words) * math.sqrt(self.config.width), positions)  # [B, T, D]
         x, after = self.dropout(x), []
-        for layer, before in zip(self.layers, past or [NOTHING] * len(self.layers), strict=True):
+        for layer, before in zip(self.layers, past or [EMPTY_PAST] * len(self.layers), strict=True):
             x, written = layer(x, before, mask=mask, places=places)
             after.append(written)
         return self.norm(x), tuple(after)

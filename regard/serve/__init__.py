@@ -10,8 +10,8 @@ libre, deepl, glossaries, api_v1     the endpoints
 call, service   an admitted request and how it reaches a model; the loaded models
 layout          texts into sentences and back
 stored          translated files and glossaries, kept in memory
-queue, worker   tickets and batches; the server's side of a model process
-model_process   the model process itself, with
+queue, worker   tickets and batches; the server's side of a model process (`regard.processes`)
+loading         what the process of a model runs, with
 models, examples, captions, inside     its work; only these use torch
 page/           plain ES modules, no build step
 """

@@ -15,9 +15,9 @@ from fastapi.security import APIKeyHeader, APIKeyQuery, HTTPBearer
 from regard.processes import DiedError
 from regard.serve.access import AccessToken
 from regard.serve.limits import RefusedError, StoppedError, busy
-from regard.serve.model_process import GZIP
+from regard.serve.loading import GZIP
 from regard.serve.parameters import SMALL, unless_small
-from regard.serve.queue import MethodCall, Options, Ticket, Written
+from regard.serve.queue import MethodCall, Options, Ticket, TranslatedText
 from regard.serve.schemas import KEYS
 from regard.serve.service import Service
 from regard.serve.worker import Worker
@@ -73,13 +73,13 @@ class Call:
                 each[code] = max(each.get(code, found), found)
         return [_confidences(each) for each in fits]
 
-    async def translate(self, worker: Worker | None, texts: list[str], options: Options) -> list[Written]:
+    async def translate(self, worker: Worker | None, texts: list[str], options: Options) -> list[TranslatedText]:
         """Translate each text; the work stops when the client disconnects.
 
         Without a model, the texts are already in the target language and are returned unchanged.
         """
         if worker is None or not texts:
-            return [Written(text) for text in texts]
+            return [TranslatedText(text) for text in texts]
         beam = max(worker.about["beam"], options.nbest)
         if options.nbest > 1:
             options = options._replace(beam=beam)

@@ -14,7 +14,7 @@ from regard.serve.layout import read_plain
 from regard.serve.libre import choose, lay_out, translate_all
 from regard.serve.limits import RefusedError
 from regard.serve.parameters import FieldsRoute
-from regard.serve.queue import Written
+from regard.serve.queue import TranslatedText
 
 ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": schemas.Message, "description": "why it was refused"}}
 routes = APIRouter(prefix="/v2", route_class=FieldsRoute, responses=ERRORS)
@@ -52,7 +52,7 @@ async def translate(call: Admitted, body: schemas.DeepLTranslateRequest) -> Resp
     return await call.respond(sum(map(len, texts)), build)
 
 
-def _unplaced(results: list[Written]) -> dict[str, list[str]]:
+def _unplaced(results: list[TranslatedText]) -> dict[str, list[str]]:
     """The glossary terms that could not be placed, if any: a field that DeepL does not have."""
     found = list(dict.fromkeys(term for one in results for term in one.unplaced))
     return {"unplaced_terms": found} if found else {}

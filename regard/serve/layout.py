@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from regard.files.place import place_tags
 from regard.files.segment import Link, Part, Segment, Sentence, Sentences
 from regard.serve.limits import RefusedError
-from regard.serve.queue import Written
+from regard.serve.queue import TranslatedText
 
 
 class Layout:
@@ -25,13 +25,13 @@ class Layout:
         self.spans = [span for _, span in self._found.owners]  # of the sentences within their segments
         self.tagged = any(one.tags for one in self._segments)
 
-    def write(self, results: Sequence[Written]) -> str:
+    def write(self, results: Sequence[TranslatedText]) -> str:
         """The text with every sentence replaced by its translation."""
         joined = self._found.join(Sentence(one.text, one.links) for one in results)
         each = iter(place_tags(*pair) for pair in zip(self._segments, joined, strict=True))
         return "".join(part if isinstance(part, str) else part.wrap(next(each)) for part in self._parts)
 
-    def links(self, results: Sequence[Written]) -> list[Link]:
+    def links(self, results: Sequence[TranslatedText]) -> list[Link]:
         """The word links between a plain text and its translation, from attention."""
         joined = self._found.join(Sentence(one.text, one.links) for one in results)
         return [link for one in joined for link in one.links if link.weight]

@@ -22,7 +22,7 @@ from regard.serve.call import Admitted, Call
 from regard.serve.layout import Layout, read_plain
 from regard.serve.limits import RefusedError
 from regard.serve.parameters import FieldsRoute, FileRoute, unless_small
-from regard.serve.queue import MethodCall, Options, Ticket, Written
+from regard.serve.queue import MethodCall, Options, Ticket, TranslatedText
 from regard.serve.worker import Worker
 
 ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": schemas.Error, "description": "why it was refused"}}
@@ -129,12 +129,12 @@ async def translate_all(
     nbest: int = 1,
     terms: tuple[tuple[str, str], ...] = (),
     aligned: bool = False,
-) -> list[tuple[Layout, list[Written]]]:
+) -> list[tuple[Layout, list[TranslatedText]]]:
     """Translate the sentences of every layout, with word links if they are `aligned` or have tags to place.
 
     All sentences of a model are sent together.
     """
-    results: list[list[Written]] = [[] for _ in layouts]
+    results: list[list[TranslatedText]] = [[] for _ in layouts]
     for worker in dict.fromkeys(workers):
         mine = [number for number, one in enumerate(workers) if one is worker]
         sentences = [sentence for number in mine for sentence in layouts[number].sentences]
@@ -145,7 +145,7 @@ async def translate_all(
     return list(zip(layouts, results, strict=True))
 
 
-def other(layout: Layout, results: list[Written]) -> list[str]:
+def other(layout: Layout, results: list[TranslatedText]) -> list[str]:
     """The alternatives of a text: the second-best translation of every sentence, then the third-best, and so on.
 
     A text with tags has none.
@@ -158,7 +158,7 @@ def other(layout: Layout, results: list[Written]) -> list[str]:
     return [text for text in dict.fromkeys(map(ranked, range(1, deepest))) if text != ranked(0)]
 
 
-def notes_of(layout: Layout, results: list[Written]) -> list[dict[str, Any]]:
+def notes_of(layout: Layout, results: list[TranslatedText]) -> list[dict[str, Any]]:
     """The sentences of a text with problems: span in the source, flags, and words never seen in training."""
     return [
         {"source": span, "flags": one.flags, "unknown": one.unknown}
@@ -237,11 +237,11 @@ async def _events(ticket: Ticket, layout: Layout, parts: "asyncio.Queue[Any]") -
     def event(place: int, text: str, **more: Any) -> str:
         return _event({"sentence": place, "source": layout.spans[place], "translatedText": text, **more})
 
-    written: dict[int, Written] = {}  # by number: a replaced process starts over
+    written: dict[int, TranslatedText] = {}  # by number: a replaced process starts over
     try:
         while (part := await parts.get()) is not None:
             place, found = part
-            if isinstance(found, Written):
+            if isinstance(found, TranslatedText):
                 written[place] = found
                 yield event(place, found.text, done=True, flags=found.flags, unknown=found.unknown)
             else:

@@ -34,7 +34,7 @@ from regard.runs.expects import expectations
 from regard.serve import examples, languages
 from regard.serve.inside import TOGETHER, explain, follow_path, output, watch, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
-from regard.serve.queue import Options, TraceRequest, Written
+from regard.serve.queue import Options, TraceRequest, TranslatedText
 from regard.symbols import END, UNKNOWN
 from regard.text.pharaoh import Gold
 
@@ -123,7 +123,7 @@ class TranslationModel(ServedModel):
 
     # --- translating
 
-    def translate(self, texts: list[str], options: Options, running: Running) -> list[Written]:
+    def translate(self, texts: list[str], options: Options, running: Running) -> list[TranslatedText]:
         """One translation for each text."""
         found = self._twin.translate(
             texts, beam=options.beam, nbest=options.nbest, terms=options.terms, stop=running.stopped
@@ -133,7 +133,7 @@ class TranslationModel(ServedModel):
         if options.links and not running.stopped():
             written = [one.text for one in found]
             links = [one.links for one in self._twin.link_words(texts, written, options.terms)]
-        return [_written(one, size + 1, linked) for one, size, linked in zip(found, sizes, links, strict=True)]
+        return [_describe(one, size + 1, linked) for one, size, linked in zip(found, sizes, links, strict=True)]
 
     def stream(self, texts: list[str], running: Running) -> int:
         """Translate the texts in order; sends the number of a text and its translation so far, then the result.
@@ -145,7 +145,7 @@ class TranslationModel(ServedModel):
             found = self._twin.translate(text, observe=live, stop=running.stopped)
             if running.stopped():
                 raise StoppedError
-            running.send((place, _written(found, 0)))
+            running.send((place, _describe(found, 0)))
         return len(texts)
 
     def self_test(self, running: Running) -> str:
@@ -188,7 +188,7 @@ class TranslationModel(ServedModel):
             config = self.translator.experiment.decode
             longest = math.ceil(config.max_ratio * len(source)) + config.max_extra
         else:
-            target, forced = self._written(look, running)
+            target, forced = self._target_ids(look, running)
             longest = len(target) + 1
         self._check_size(look, len(source), longest, answered=not look.tree)
         with interruptible(self.translator.model, running):
@@ -241,7 +241,7 @@ class TranslationModel(ServedModel):
                 chosen += 2 * (heads if look.heads is None else min(heads, len(look.heads))) * cells
         return chosen, recorded
 
-    def _written(self, look: TraceRequest, running: Running) -> tuple[list[int], list[int]]:
+    def _target_ids(self, look: TraceRequest, running: Running) -> tuple[list[int], list[int]]:
         """The ids of the given translation, or of the one found under the changes, and the forced ids."""
         if look.target is not None:
             return self._short(self._ids(look.target), "translation"), []
@@ -303,7 +303,7 @@ class TranslationModel(ServedModel):
         in the source if `reading`."""
         model, device = self.translator.model, self.translator.device
         source = self._source(look.text)
-        written = [*self._written(look, running)[0], END]
+        written = [*self._target_ids(look, running)[0], END]
         self._check_size(look, len(source), len(written), answered=False)
         what, steps = ("sentence", len(source)) if reading else ("translation", len(written))
         if not 0 <= t < steps:
@@ -412,9 +412,9 @@ def _read_change(given: Mapping[str, Any]) -> Change:
     raise ValueError(f"There is no change {given}.")  # the server has checked it
 
 
-def _written(one: Translation, tokens: int, links: Any = ()) -> Written:
+def _describe(one: Translation, tokens: int, links: Any = ()) -> TranslatedText:
     others, unknown = tuple(other.text for other in one.nbest), tuple(one.unknown[:_UNKNOWN_WORDS])
-    return Written(one.text, others, tokens, one.finished, tuple(one.flags), unknown, links, tuple(one.unplaced))
+    return TranslatedText(one.text, others, tokens, one.finished, tuple(one.flags), unknown, links, tuple(one.unplaced))
 
 
 def _part(trace: Trace, look: TraceRequest) -> Trace:

@@ -53,7 +53,7 @@ class MethodCall(NamedTuple):
     compressed: bool = False
 
 
-class Written(NamedTuple):
+class TranslatedText(NamedTuple):
     """The translation of one sentence."""
 
     text: str

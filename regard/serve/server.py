@@ -22,7 +22,7 @@ from regard.errors import RunError
 from regard.serve.access import Access, read_tokens, secured
 from regard.serve.languages import check_code
 from regard.serve.limits import Limits
-from regard.serve.model_process import SWITCH, OncePerMinute
+from regard.serve.loading import SWITCH, OncePerMinute
 from regard.serve.service import Service
 
 if TYPE_CHECKING:

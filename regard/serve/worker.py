@@ -20,8 +20,8 @@ from regard.errors import RegardError
 from regard.processes import Call, ChildProcess, DiedError, FailedError, settle
 from regard.serve import languages
 from regard.serve.limits import Limits, RefusedError, StoppedError, busy
+from regard.serve.loading import PRELOAD, load_service
 from regard.serve.metrics import Metrics
-from regard.serve.model_process import PRELOAD, load_service
 from regard.serve.queue import MethodCall, Queue, Row, Ticket
 
 log = logging.getLogger("regard.serve")

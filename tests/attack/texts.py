@@ -12,7 +12,7 @@ from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
 from regard.decode.hypothesis import flags
 from regard.serve.layout import Layout, read_plain
-from regard.serve.queue import Written
+from regard.serve.queue import TranslatedText
 from regard.text.lines import read_lines
 
 CHARACTERS = list("ab \"',.;:\u0085\u2028\u2029\x0b\x0c\x1c\x1d\x1e\x00\u00a0\u3000\u200d\u202e\ufeffé中😀\r")
@@ -90,7 +90,7 @@ def huge(draw: Random, folder: Path) -> None:
     text = draw.choice(["", " ", "\n", ". "]).join(draw.choices([*WORDS, "x" * 2000, ".", "中" * 700], k=200))
     layout = Layout(read_plain(text))
     assert all(len(sentence) <= 500 for sentence in layout.sentences)
-    assert layout.write([Written(sentence) for sentence in layout.sentences]) == text
+    assert layout.write([TranslatedText(sentence) for sentence in layout.sentences]) == text
 
 
 @check("F5", "loops, copies and empty outputs are flagged, and proper ones are not", 60, 20_000)

@@ -39,7 +39,7 @@ from regard.look.trace import Trace
 from regard.runs.folder import read_shapes, read_tensors
 from regard.sealed import seal
 from regard.serve.layout import Layout, read_plain
-from regard.serve.queue import Written
+from regard.serve.queue import TranslatedText
 from regard.text.lines import is_blank
 
 TRAPS = {
@@ -346,7 +346,7 @@ def documents(draw: Random, folder: Path) -> None:
         document = read_document(data, f"x.{name}")
         assert unchanged(document) == data
         layout = Layout(document.parts)
-        document.encode(layout.write([Written(sentence) for sentence in layout.sentences]))
+        document.encode(layout.write([TranslatedText(sentence) for sentence in layout.sentences]))
 
     refused_or_done(use)
 
@@ -440,7 +440,7 @@ SHAPES = [
 
 def split_plain(text: str, name: str) -> None:
     layout = Layout(read_plain(text))
-    layout.write([Written(sentence) for sentence in layout.sentences])
+    layout.write([TranslatedText(sentence) for sentence in layout.sentences])
 
 
 def split_document(text: str, name: str) -> None:
@@ -449,7 +449,7 @@ def split_document(text: str, name: str) -> None:
     except RegardError:
         return
     layout = Layout(document.parts)
-    layout.write([Written(sentence) for sentence in layout.sentences])
+    layout.write([TranslatedText(sentence) for sentence in layout.sentences])
 
 
 @check("X9", "splitting a text or document and joining it again takes time in proportion to it", 6, 1000)
