@@ -2,7 +2,7 @@
 
 Serves the shipped Transformer and lets many clients send a sentence again as soon as they have an answer; a client that
 is refused waits for the second that Retry-After names, unless --rude. What a refusal takes is measured by one more
-client in a separate process, since the clients' process is busy. Expected of an idle machine: refusals within 50 ms
+client in a separate process, since the clients' process is busy. Expected of an idle machine: refusals within 1 s
 (99 %), accepted requests within twice the time of a full batch on an unloaded server (99 %), no wrong answer, no 5xx.
 The processor time a refusal costs the server is shown too: it does not depend on what else the machine does.
 """
@@ -28,7 +28,7 @@ SENTENCES = [
     "My brother reads an old book in the garden.",
 ]
 BATCH = 32  # sentences that a model translates together: regard.serve.queue.MOST_ROWS
-REFUSED, RATIO = 0.050, 2.0  # seconds, and times the full batch
+REFUSED, RATIO = 1.0, 2.0  # seconds, and times the full batch
 PAUSE = 0.05  # seconds between the requests of the client that measures
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.api.heads import CHOICE, Heads, is_fixed
+from regard.api.heads import CHOICE, Heads, is_fixed, word_weights
 from regard.api.loading import build_outline, read_experiment
 from regard.api.translator import Translator
 from regard.errors import DataError, RunError, check_known, counted
@@ -25,20 +25,6 @@ METHODS: dict[str, Callable[[Any, float], Alignment]] = {  # of weights, and the
     "mutual": lambda weights, least: alignment.mutual_argmax_links(weights),
     "threshold": alignment.threshold_links,
 }
-
-
-def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
-    """[target words, source words]: pieces merged, special tokens left out, words split at white space."""
-    table = heads.table(trace, punctuation=False)
-    sizes = len(trace.target.text.split()), len(trace.source.text.split())
-    sides = (trace.target, table.rows, sizes[0]), (trace.source, table.columns, sizes[1])
-    rows, columns = (  # the word of each label; -1 where it belongs to none
-        np.array([-1 if word is None or word >= size else word for word in words], dtype=np.int64)
-        for words, size in (([side.tokens[cell.tokens[0]].word for cell in cells], size) for side, cells, size in sides)
-    )
-    weights = np.zeros(sizes, dtype=np.float32)
-    np.add.at(weights, np.ix_(rows[rows >= 0], columns[columns >= 0]), table.weights[np.ix_(rows >= 0, columns >= 0)])
-    return weights
 
 
 def check_attends(run: str | Path) -> None:

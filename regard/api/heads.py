@@ -192,6 +192,20 @@ def link_words(trace: Trace, heads: Heads) -> tuple[Link, ...]:
     )
 
 
+def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
+    """[target words, source words]: pieces merged, special tokens left out, words split at white space."""
+    table = heads.table(trace, punctuation=False)
+    sizes = len(trace.target.text.split()), len(trace.source.text.split())
+    sides = (trace.target, table.rows, sizes[0]), (trace.source, table.columns, sizes[1])
+    rows, columns = (  # the word of each label; -1 where it belongs to none
+        np.array([-1 if word is None or word >= size else word for word in words], dtype=np.int64)
+        for words, size in (([side.tokens[cell.tokens[0]].word for cell in cells], size) for side, cells, size in sides)
+    )
+    weights = np.zeros(sizes, dtype=np.float32)
+    np.add.at(weights, np.ix_(rows[rows >= 0], columns[columns >= 0]), table.weights[np.ix_(rows >= 0, columns >= 0)])
+    return weights
+
+
 def diagonal(source: str, target: str) -> tuple[Link, ...]:
     """Word j of T is linked with word j * S / T."""
     read, wrote = (split_words(text, (0, len(text))) for text in (source, target))

@@ -12,7 +12,17 @@ from torch.nn import functional as F
 
 from regard.api import drafts, flags, tracing
 from regard.api.drafts import Draft, Translation
-from regard.api.heads import Heads, diagonal, is_fixed, link_words, mark_aligning, read_together, weigh_ids, weigher
+from regard.api.heads import (
+    Heads,
+    diagonal,
+    is_fixed,
+    link_words,
+    mark_aligning,
+    read_together,
+    weigh_ids,
+    weigher,
+    word_weights,
+)
 from regard.api.terms import Placement, Termbase, TermPairs, elide, link_terms, place_terms
 from regard.api.tracing import assemble
 from regard.api.trained import Trained
@@ -26,6 +36,7 @@ from regard.decode.settings import DecodeConfig
 from regard.decode.steps import SearchRequest
 from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
+from regard.evaluate.alignment import argmax_links
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.files.segment import Sentence
 from regard.look.change import Change, Force, change, find
@@ -320,6 +331,25 @@ class Translator(Trained):
                         self.model, seen, source, target, row, about=self.about, weights_alone=True
                     )
             yield from (traces[place] for place in range(len(pairs)))
+
+    def align(self, source: str, target: str) -> list[tuple[int, int]]:
+        """The links (source word, target word), from 0, of a sentence and its translation, in words as white space
+        separates them: each target word with the source word of its largest attention weight.
+
+        The weights are those of the run's aligning head, as for `regard align`.
+
+        >>> regard.load("en-fr/bahdanau").align("Where is the station ?", "Où est la gare ?")
+        [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]
+        """
+        self.needs_one_model("align words")
+        if is_fixed(self.model):
+            raise DataError(
+                f"{self.name} has no attention to words; use another model, such as bahdanau or transformer."
+            )
+        if not self.can_trace(source, target):
+            raise DataError("An alignment needs words on both sides, and no more than can be traced at once.")
+        [trace] = self.trace_pairs([source], [target])
+        return sorted(argmax_links(word_weights(trace, self.heads)))
 
     def link_words(
         self, sources: Sequence[str], targets: Sequence[str], terms: TermPairs | None = None

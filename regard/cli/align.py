@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from regard.api.aligning import Linking
     from regard.api.heads import Heads
     from regard.look.trace import Trace
-    from regard.text.pharaoh import Alignment
     from regard.text.pharaoh import Gold as GoldLinks
     from regard.work import Progress
 
@@ -31,13 +30,6 @@ class Words(Pairs):
 
     source: Annotated[Path | None, Option(help="Source sentences, words separated by white space.")] = None
     target: Annotated[Path | None, Option(help="Their translations, line for line.")] = None
-
-
-def two_files(text: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
-    """Refuse an option in place of a file: the parser's own error would be about what follows it."""
-    if text and any(str(path).startswith("-") for path in text):
-        raise ConfigError(f"--text needs two files, source and target; got {text[0]} and {text[1]}.")
-    return text
 
 
 @dataclass(frozen=True)
@@ -78,7 +70,6 @@ class LinkOptions:
         tuple[Path, Path] | None,
         Option(
             metavar="SOURCE TARGET",
-            callback=two_files,
             help="Parallel text: learn link probabilities from it, and average them with attention.",
         ),
     ] = None
@@ -123,8 +114,10 @@ def align(
     without gold links; the weights are then the mean of attention and these link probabilities.
     """
     from regard.api import aligning
-    from regard.evaluate.alignment import read_gold
+    from regard.evaluate.alignment import read_gold, score_alignments, write_pharaoh
     from regard.evaluate.word_pairs import expect_links
+    from regard.runs.included import check_own
+    from regard.text.pharaoh import format_pharaoh
 
     if shards.on:
         if gold or choose:
@@ -138,7 +131,11 @@ def align(
     if answers is not None:
         aligning.check_gold(answers, sources, targets)
     if choose:
-        _check_choice(run, how.back, answers)
+        if answers is None and how.back is None:
+            raise ConfigError("--choose needs --gold, or --back to compare with.")
+        check_own(run)
+        if answers is None and how.back:
+            check_own(how.back)
     ahead = _Direction.load(run, device, sources, targets, how.heads())
     behind = _Direction.load(how.back, device, targets, sources) if how.back else None
     if behind:
@@ -156,14 +153,6 @@ def align(
     links = aligning.link(weights, opposite, linking)
     if not any(links):
         typer.echo("no link was found in any pair; pass a lower --threshold, or another --method", err=True)
-    _put_links(links, out, answers, f"{ahead.described}, {how.described}")
-
-
-def _put_links(links: "list[Alignment]", out: Path | None, answers: "list[GoldLinks] | None", described: str) -> None:
-    """Write the links to a file, or print them where no score is printed; with `answers`, print the error rate."""
-    from regard.evaluate.alignment import score_alignments, write_pharaoh
-    from regard.text.pharaoh import format_pharaoh
-
     if out is not None:
         write_pharaoh(links, out)
         typer.echo(f"{out}: {counted(sum(map(len, links)), 'link')} of {counted(len(links), 'pair')}", err=True)
@@ -171,18 +160,7 @@ def _put_links(links: "list[Alignment]", out: Path | None, answers: "list[GoldLi
         for line in links:
             put(format_pharaoh(line))
     if answers is not None:
-        put(f"{score_alignments(links, answers)}  ({described})")
-
-
-def _check_choice(run: Path, back: Path | None, answers: "list[GoldLinks] | None") -> None:
-    """Refuse to choose heads without anything to compare with, or to change a model that ships."""
-    from regard.runs.included import check_own
-
-    if answers is None and back is None:
-        raise ConfigError("--choose needs --gold, or --back to compare with.")
-    check_own(run)
-    if answers is None and back:
-        check_own(back)
+        put(f"{score_alignments(links, answers)}  ({ahead.described}, {how.described})")
 
 
 def _choose(ahead: "_Direction", behind: "_Direction | None", answers: "list[GoldLinks] | None") -> None:

@@ -105,25 +105,12 @@ def look(
         shown |= on_picture(text, view, picture) if task == "caption" else {}
     if task == "language" and "special" in VIEWS[shown.get("view", "matrix")]:  # its first rows have little but <s>
         shown["special"] = True
-    drawn = draw(trace, out, shown)  # before anything is printed: it may refuse an option
-    if out is not None:
-        put(drawn)
-    put_texts(task, trace, unchanged)
     if out is None:
-        put(drawn)
-
-
-def draw(trace: Any, out: Path | None, shown: dict[str, Any]) -> str:
-    """A trace as text for the terminal; or a line about the file that it was drawn or saved to."""
-    if out is None:
-        return str(trace.to_terminal(**shown))
-    if out.name.endswith((".json", ".json.gz")):
-        return f"saved: {trace.save(out)}"
-    return f"drawn: {trace.draw(out, **shown)}"
-
-
-def put_texts(task: str, trace: Any, unchanged: str | None) -> None:
-    """The translation or caption, beside the `unchanged` one where there were what-ifs, and notes on standard error."""
+        drawn = trace.to_terminal(**shown)  # before anything is printed: it may refuse an option
+    elif out.name.endswith((".json", ".json.gz")):
+        put(f"saved: {trace.save(out)}")
+    else:
+        put(f"drawn: {trace.draw(out, **shown)}")
     for note in getattr(trace, "notes", ()):
         words = f": {', '.join(note['words'][:5])}" if "words" in note else ""
         typer.echo(f"note: {note['text']}{words}", err=True)
@@ -131,6 +118,8 @@ def put_texts(task: str, trace: Any, unchanged: str | None) -> None:
         put(f"unchanged: {unchanged}\nchanged:   {trace.target.text}")
     elif task in ("translate", "caption"):
         put(trace.target.text)
+    if out is None:
+        put(str(drawn))
 
 
 def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:

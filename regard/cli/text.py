@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 CHUNK = 512  # lines in a batch
-FEW = 5  # unknown words that are printed
+WORDS_SHOWN = 5  # unknown words that are printed
 STDIN = "standard input"
 _FILE = re.compile(r"[/\\]|\.[a-z]\w{0,7}$")  # a path separator, or a file extension
 
@@ -96,8 +96,8 @@ def note_unknown(count: int, where: str, words: Sequence[str], kind: str) -> Non
     if count:
         noun = "word" if kind == "word" else "character"
         are = f"{noun} of the {where} is" if count == 1 else f"{noun}s of the {where} are"
-        more = ", ..." if len(words) > FEW else ""
-        typer.echo(f"{count} {are} not in the vocabulary: {', '.join(words[:FEW])}{more}", err=True)
+        more = ", ..." if len(words) > WORDS_SHOWN else ""
+        typer.echo(f"{count} {are} not in the vocabulary: {', '.join(words[:WORDS_SHOWN])}{more}", err=True)
 
 
 def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
@@ -108,6 +108,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     from regard.api.exporting import about_run
     from regard.api.loading import read_experiment
     from regard.data.corpus import note_files, open_corpus
+    from regard.text.languages import other_language
 
     two = pairs.tsv is None and pairs.tmx is None
     if two and (pairs.source is None or pairs.target is None):
@@ -126,18 +127,15 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
         sources, references = [pair.source for pair in fit], [pair.target for pair in fit]
     if not sources:
         raise DataError(f"There is no pair to read in {' and '.join(files.values())}; no line has text on both sides.")
-    for note in note_files(config) or _note_language(sources, config.source_language):
+    notes, own = list(note_files(config)), config.source_language
+    if not notes and (found := other_language("\n".join(sources[:CHUNK]), own)):
+        notes = [
+            f"the source sentences look like {found}, but the model reads {own}. Check that source and target are not "
+            "swapped."
+        ]
+    for note in notes:
         typer.echo(f"note: {note}", err=True)
     return sources, references
-
-
-def _note_language(sources: list[str], own: str) -> list[str]:
-    """A note if the first sentences are clearly in another language than the model's source language."""
-    from regard.text.languages import other_language
-
-    found = other_language("\n".join(sources[:CHUNK]), own)
-    note = f"the source sentences look like {found}, but the model reads {own}."
-    return [f"{note} Check that source and target are not swapped."] if found else []
 
 
 def is_setting(argument: str) -> bool:

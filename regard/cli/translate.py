@@ -14,7 +14,7 @@ import regard
 from regard.cli.options import Beam, Device, Engine, Shards, With, add_options, with_on
 from regard.cli.progress import bar
 from regard.cli.text import (
-    FEW,
+    WORDS_SHOWN,
     batches,
     check_out,
     is_setting,
@@ -286,7 +286,7 @@ class Notes:
         self.lowered = self.lowered or "lower-cased" in found.flags
         self.unknown += len(found.unknown)
         for word in found.unknown:
-            if word not in self.first and len(self.first) <= FEW:
+            if word not in self.first and len(self.first) <= WORDS_SHOWN:
                 self.first[word] = number
 
     def conclude(self, lines: int) -> None:
