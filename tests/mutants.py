@@ -26,7 +26,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 # The tests of a room, the quick ones first.
 ROOMS = {
-    "training": "train_laws train_papers cross_entropy train_numbers guided packing captioning streams train_documents",
+    "training": "train_laws train_papers timed cross_entropy train_numbers guided packing captioning streams "
+    "train_documents",
     "models": "train_laws models_papers captioner lstmn document language",
     "decode": "decode_search decode_degenerate decode_sampling decode_ensemble decode_coverage decode_terms",
     "files": "formats passages sentences",

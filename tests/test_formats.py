@@ -142,6 +142,45 @@ def test_tags_go_around_the_words_that_belong_together(source: str, target: str,
     assert aligned(one(source), target, links) == expected
 
 
+def spanned(source: str, target: str, *pairs: tuple[str, str]) -> str:
+    """As `aligned`; the links are parts of the texts."""
+    segment = one(source)
+    links = tuple(
+        Link((segment.text.index(a), segment.text.index(a) + len(a)), (target.index(b), target.index(b) + len(b)))
+        for a, b in pairs
+    )
+    return place_tags(segment, join_sentences(segment.text, [(0, len(segment.text))], [Sentence(target, links)]))
+
+
+def test_words_in_between_that_belong_elsewhere_stay_outside() -> None:
+    assert aligned(one("<b>not</b> w x y"), "ne W X Y pas", "0-0 1-1 2-2 3-3 0-4") == "<b>ne</b> W X Y pas"
+
+
+def test_an_elided_word_belongs_to_the_next_one() -> None:
+    links = ("really", "vraiment"), ("not", "n'"), ("have", "ai")
+    assert spanned("<b>really not</b> have", "vraiment n'ai", *links) == "<b>vraiment</b> n'ai"
+    assert spanned("<b>really not</b> have", "vraiment n' ai", *links) == "<b>vraiment n'</b> ai"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("abc<b>de</b>fghi xyz", "<b>UN</b> DEUX"),  # a part of a word
+        ("abcdefg<b>hi xyz</b>", "UN <b>DEUX</b>"),  # less than half of the first word
+        ("abcd<b>efgh xyz</b>", "<b>UN DEUX</b>"),  # half of it
+    ],
+)
+def test_tags_within_words_go_around_whole_words(source: str, expected: str) -> None:
+    first = re.sub("</?b>", "", source).split()[0]
+    assert spanned(source, "UN DEUX", (first, "UN"), ("xyz", "DEUX")) == expected
+
+
+def test_a_single_tag_stays_on_its_side_of_a_pair() -> None:
+    pair = (("a", "A"), ("c", "C"), ("b", "B"))
+    assert spanned("<b>a b</b> <img>c", "A C B", *pair) == "<b>A C B</b> <img>"
+    assert spanned("d <img>c <b>a b</b>", "D A C B", ("d", "D"), *pair) == "D <img> <b>A C B</b>"
+
+
 def test_a_page_and_its_translation_memory_have_a_placeholder_in_the_same_place() -> None:
     answer = (one("<b>see {name}</b> now"), "maintenant voyez", "0-1 1-0")
     assert aligned(*answer) == "maintenant <b>{name} voyez</b>"

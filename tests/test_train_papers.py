@@ -33,6 +33,23 @@ def test_t5_7_noam_is_the_papers_with_its_printed_peaks(width: int):
     assert rates[4000] / SCHEDULES["noam"](at(16_000, width), settings) == pytest.approx(2)
 
 
+def test_the_inverse_square_root_is_noams_shape_with_its_peak_at_the_rate():
+    settings, noam = SimpleNamespace(rate=0.4, warmup=10), SimpleNamespace(rate=1.0, warmup=10)
+    peak = SCHEDULES["noam"](at(10), noam)
+    for step in (1, 5, 10, 40, 1000):
+        shape = SCHEDULES["noam"](at(step), noam) / peak
+        assert SCHEDULES["inverse-sqrt"](at(step), settings) == pytest.approx(0.4 * shape)
+
+
+def test_a_cosine_rises_in_the_warm_up_and_falls_to_nothing():
+    """Linear to the rate at the end of the warm-up, half of it half way down, as half a wave."""
+    settings = SimpleNamespace(rate=0.4, warmup=10, schedule="cosine")
+    rates = [SCHEDULES["cosine"](Moment(step, 110, 0.0, 0, 8), settings) for step in (1, 5, 10, 60, 85, 110)]
+    falls = [math.cos(math.pi * share) / 2 + 0.5 for share in (0.0, 0.0, 0.0, 0.5, 0.75, 1.0)]
+    rises = [0.1, 0.5, 1.0, 1.0, 1.0, 1.0]
+    assert rates == pytest.approx([0.4 * up * down for up, down in zip(rises, falls, strict=True)], abs=1e-9)
+
+
 def test_halving_is_sutskevers_and_luongs():
     sutskever = SimpleNamespace(rate=0.7, warmup=0, halve_after=5, halve_every=0.5)
     epochs = (0, 4.99, 5, 5.49, 5.5, 6, 7.4)
