@@ -6,6 +6,8 @@ WORKDIR /opt/regard
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY regard regard
 COPY models models
+# The CPU build of PyTorch: the default one brings gigabytes of CUDA libraries.
+RUN pip install --no-cache-dir --constraint constraints.txt --index-url https://download.pytorch.org/whl/cpu torch
 RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[serve]"
 
 USER regard

@@ -53,6 +53,7 @@ class Running:
 
 
 Answer = Callable[..., Any]  # (running, *message) -> result; `running` is None in a call that runs in the thread
+FINISH = ("finish",)  # in the place of a call: the child ends
 
 
 class Call:
@@ -83,7 +84,7 @@ class ChildProcess:
         self._numbers = itertools.count()
         self._calls: dict[int, Call] = {}
         self._lock, self._sending, self._started = threading.Lock(), threading.Lock(), threading.Event()
-        self._sent = 0.0  # time of the last call
+        self._sent = 0.0  # time of the last watched call
         self.loaded = self._open(lambda part: None, watched=False).result  # done when `load` has returned
 
         def follow() -> None:
@@ -142,12 +143,16 @@ class ChildProcess:
         """Let the child end at once, whatever it works on."""
         self._send("end", 0)
 
+    def finish(self) -> None:
+        """Let the child end after its current call."""
+        self._send("finish", 0)
+
     def join(self, seconds: float = 5.0) -> None:
         """Wait for the end; after `seconds`, kill the child."""
         self._started.wait()
         if self.pid:
             self._process.join(seconds)
-            self.signal(signal.SIGKILL)
+            self._process.kill()
             self._process.join()
 
     def _open(self, part: Callable[[Any], None], watched: bool = True) -> Call:
@@ -160,8 +165,10 @@ class ChildProcess:
         return call
 
     def _send_call(self, kind: str, message: Any, part: Callable[[Any], None] = lambda part: None) -> Call:
-        self._sent = time.monotonic()
-        call = self._open(part, watched=kind != "thread")
+        watched = kind != "thread"
+        if watched:  # a call in the second thread says nothing about a stuck one
+            self._sent = time.monotonic()
+        call = self._open(part, watched)
         self._send(kind, call.number, *message)
         return call
 
@@ -180,13 +187,17 @@ class ChildProcess:
                     call = self._calls.pop(number)
                 settle(call.result, *((value,) if status == "ok" else (None, value)))
         except (EOFError, OSError):
-            pass
-        finally:
-            with self._lock:
-                self.dead = True
-                left, self._calls = list(self._calls.values()), {}
-            for call in left:
-                settle(call.result, error=DiedError())
+            self._fail_calls(DiedError())
+        except Exception as error:  # of a part's receiver, or of a value that cannot be read here
+            self._process.kill()
+            self._fail_calls(error)
+
+    def _fail_calls(self, error: Exception) -> None:
+        with self._lock:
+            self.dead = True
+            left, self._calls = list(self._calls.values()), {}
+        for call in left:
+            settle(call.result, error=error)
 
 
 def settle(future: "Future[Any]", result: Any = None, error: BaseException | None = None) -> None:
@@ -246,6 +257,8 @@ class _Child:
         self.send(0, "ok", None)
         while True:
             call = self._calls.get()
+            if call == FINISH:
+                return
             if call is not None:
                 self._do(*call)
             self.run_interrupts()
@@ -275,7 +288,7 @@ class _Child:
                 self._interrupts.append((number, *message))
                 self._calls.put(None)
             else:
-                self._calls.put((number, *message))
+                self._calls.put(FINISH if kind == "finish" else (number, *message))
 
     def _do(self, number: int, *message: Any) -> None:
         self.beat.value = time.monotonic()

@@ -84,9 +84,15 @@ def fill_folder(folder: Path) -> Iterator[Path]:
         yield temporary
         for path in (*temporary.rglob("*"), temporary):
             sync(path)
-        if folder.exists():
+        replaced = folder.exists()
+        if replaced:
             os.rename(folder, old)
-        os.rename(temporary, folder)
+        try:
+            os.rename(temporary, folder)
+        except OSError:
+            if replaced:
+                os.rename(old, folder)
+            raise
         sync(folder.parent)
     finally:
         for left in (temporary, old):

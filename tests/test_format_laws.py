@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import subprocess
+import tracemalloc
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -487,3 +488,16 @@ def test_archives_of_strangers(files: dict[str, str], expected: str, monkeypatch
         read_document(archive(files), "x.docx")
     assert expected in str(error.value)
     assert str(error.value).startswith("x.docx: ")
+
+
+def test_members_that_are_not_translated_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"word/document.xml": "<w:document/>", "word/media/picture": "x" * (1 << 22)}
+    data = archive(files)
+    monkeypatch.setattr(archives, "LARGEST_TEXT", 1 << 10)
+    tracemalloc.start()
+    text = archives.unpack(data, archives.DOCX)
+    copied = archives.pack(data, text)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert unpacked(copied) == unpacked(data)
+    assert peak < 1 << 21

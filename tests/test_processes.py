@@ -31,9 +31,9 @@ def load():
 
 
 def answer(running, name, *args):
-    return {"count": count, "wait": wait, "fail": fail, "thread": thread, "variable": os.environ.get}[name](
-        *([running, *args] if name in ("count", "wait") else args)
-    )
+    return {"count": count, "wait": wait, "fail": fail, "thread": thread, "sleep": sleep, "variable": os.environ.get}[
+        name
+    ](*([running, *args] if name in ("count", "wait") else args))
 
 
 def count(running, most):
@@ -46,6 +46,10 @@ def wait(running):
     while not running.stopped():
         time.sleep(0.01)
     return "stopped"
+
+
+def sleep():
+    time.sleep(PATIENCE)
 
 
 def thread():
@@ -174,3 +178,39 @@ def test_children_end_with_their_parent_and_without_the_current_folder(tmp_path)
     parent.kill()
     parent.wait()
     until(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2])
+
+
+def test_calls_in_the_thread_do_not_hide_that_the_others_are_stuck():
+    child = ChildProcess(load)
+    child.loaded.result(PATIENCE)
+    stuck = child.call("sleep")
+    until(lambda: child.silence > 0.3)
+    before = child.silence
+    assert child.call_in_thread("thread").result.result(PATIENCE) is False
+    assert child.silence > before
+    child.join(0)
+    assert isinstance(stuck.result.exception(PATIENCE), DiedError)
+
+
+def test_a_child_finishes_its_call_and_ends():
+    child = ChildProcess(load)
+    call = child.call("count", 3)
+    child.finish()
+    assert call.result.result(PATIENCE) == 3
+    child.join(PATIENCE)
+    assert child.exitcode == 0
+
+
+def test_an_error_of_the_receiver_of_parts_ends_the_child():
+    ended = threading.Event()
+    child = ChildProcess(load, ended.set)
+
+    def broken(part):
+        raise ValueError("no room")
+
+    call = child.call("count", 3, part=broken)
+    with pytest.raises(ValueError, match="no room"):
+        call.result.result(PATIENCE)
+    assert ended.wait(PATIENCE)
+    child.join(PATIENCE)
+    assert child.exitcode is not None

@@ -1,5 +1,6 @@
 """No crash, full disk or failing call during a save loses what was saved, and the next save sweeps up."""
 
+import errno
 import json
 import os
 import random
@@ -164,6 +165,23 @@ def test_a_loss_of_power_keeps_every_file_and_folder_that_was_reported_as_writte
     disk.lose_power(tmp_path)
     assert (tmp_path / "new" / "deep" / "file").read_bytes() == b"new"
     assert (tmp_path / "new" / "other" / "folder" / "part").read_bytes() == b"2"
+
+
+def test_a_folder_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+    with fill_folder(tmp_path / "folder") as filling:
+        (filling / "file").write_text("old", encoding="utf-8")
+    rename = os.rename
+
+    def failing(source, target):
+        if str(target) == str(tmp_path / "folder") and ".old" not in str(source):
+            raise OSError(errno.EIO, "the disk fails")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(OSError, match="the disk fails"), fill_folder(tmp_path / "folder") as filling:
+        (filling / "file").write_text("new", encoding="utf-8")
+    assert (tmp_path / "folder" / "file").read_text(encoding="utf-8") == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 def test_a_removed_folder_comes_back_whole_or_not_at_all(tmp_path):

@@ -143,9 +143,11 @@ class Pool:
     def end(self) -> None:
         """Stop all workers: training saves a checkpoint, other work that is not committed is lost."""
         for worker in self.workers.values():
+            worker.process.finish()
             worker.process.signal(signal.SIGTERM)
+        until = time.monotonic() + GRACE
         for worker in self.workers.values():
-            worker.process.join(GRACE)
+            worker.process.join(max(0.0, until - time.monotonic()))
 
 
 def run_local(

@@ -6,9 +6,11 @@ cannot contain. Nothing is extracted to the disk.
 
 import io
 import re
+import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 from xml.parsers import expat
@@ -17,7 +19,8 @@ from regard.errors import DataError
 from regard.files import html
 from regard.files.segment import Builder, Part, framed
 
-LARGEST = 256 << 20  # bytes of all members, uncompressed
+LARGEST = 256 << 20  # bytes of all members, uncompressed; they are copied in blocks
+LARGEST_TEXT = 32 << 20  # bytes of the members to translate, which are in memory
 MOST_MEMBERS = 10_000
 _OUTSIDE = re.compile(r"^[/\\]|(?:^|[/\\])\.\.(?:[/\\]|$)|[:\0]")
 
@@ -32,8 +35,12 @@ class Members(NamedTuple):
 def unpack(data: bytes, members: Members) -> str:
     """The members to translate as one text."""
     parts: list[str] = []
-    for info, content in _read(data):
-        if members.names.fullmatch(info.filename):
+    with _open(data) as archive:
+        chosen = [info for info in archive.infolist() if members.names.fullmatch(info.filename)]
+        if sum(info.file_size for info in chosen) > LARGEST_TEXT:
+            raise DataError(f"the archive has more than {LARGEST_TEXT >> 20} MiB of text; split the file.")
+        for info in chosen:
+            content = archive.read(info)  # never more than its size says
             try:
                 text = content.decode("utf-8")
                 if "\0" in text or (members.xml and "<!DOCTYPE" in text):
@@ -51,15 +58,19 @@ def pack(data: bytes, text: str) -> bytes:
     parts = text.split("\0")
     written = dict(zip(parts[::2], parts[1::2], strict=True)) if text else {}
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as result:
-        for info, content in _read(data):
-            new = written.get(info.filename)
-            result.writestr(info, content if new is None else new.encode("utf-8"), info.compress_type)
+    with _open(data) as archive, zipfile.ZipFile(out, "w") as result:
+        for info in archive.infolist():
+            if info.filename in written:
+                result.writestr(info, written[info.filename].encode("utf-8"), info.compress_type)
+            else:
+                with archive.open(info) as member, result.open(info, "w") as copy:
+                    shutil.copyfileobj(member, copy)
     return out.getvalue()
 
 
-def _read(data: bytes) -> list[tuple[zipfile.ZipInfo, bytes]]:
-    """All members of an archive."""
+@contextmanager
+def _open(data: bytes) -> Iterator[zipfile.ZipFile]:
+    """An archive whose names and sizes are accepted."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
@@ -71,8 +82,10 @@ def _read(data: bytes) -> list[tuple[zipfile.ZipInfo, bytes]]:
             if len(members) > MOST_MEMBERS or sum(info.file_size for info in members) > LARGEST:
                 limits = f"{MOST_MEMBERS} members or {LARGEST >> 20} MiB"
                 raise DataError(f"the archive has more than {limits} when it is unpacked; split the file.")
-            return [(info, archive.read(info)) for info in members]  # never more of a member than its size says
+            yield archive
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(f"the archive cannot be read ({error}); save the file again.") from None
 
 

@@ -45,7 +45,8 @@ class Worker:
         self.held: Callable[[], int] = lambda: 0  # bytes of answers that are not sent yet
         self._cost = 0  # characters times beam of the accepted tickets
         self._trouble = "starting"
-        self._sample: Any = None  # the result of the first self-test, which later ones must repeat
+        self._sample: Any = None  # the result of the first self-test that succeeded, which later ones must repeat
+        self._tested = False
         self._load = partial(load_service, run, limits, engine, threads)
         self._process = ChildProcess(self._load, self.queue.wake, PRELOAD)
         self._stuck = self._closed = False
@@ -138,7 +139,7 @@ class Worker:
         while not self._closed:
             if self._process.dead:
                 self._replace()
-            elif self._sample is None or not (self._again or self.queue.wait(PROBE)):
+            elif not self._tested or not (self._again or self.queue.wait(PROBE)):
                 self._probe()
             elif taken := self._again.pop() if self._again else self.queue.take():
                 self._serve(taken)
@@ -160,6 +161,7 @@ class Worker:
 
     def _probe(self) -> None:
         """Test the model: its sample translation must be the same as the first time."""
+        self._tested = True
         last = time.monotonic() + self.limits.seconds
         call = self._process.call(MethodCall("self_test"))
         self._watch(call, lambda: time.monotonic() > last)
@@ -170,7 +172,6 @@ class Worker:
             self._failures = 0
         except Exception:
             self._trouble = "the model fails"
-            self._sample = self._sample or ""
 
     def _watch(self, call: Call, over: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
         """Wait for a call; stop it when it is `over`, kill the process if it is stuck."""
