@@ -21,13 +21,13 @@ import uvicorn
 from regard.errors import RunError
 from regard.serve.access import Access, read_tokens, secured
 from regard.serve.languages import check_code
-from regard.serve.limits import Limits
-from regard.serve.loading import SWITCH, OncePerMinute
+from regard.serve.limits import Limits, OncePerMinute
 from regard.serve.service import Service
 
 if TYPE_CHECKING:
     from regard.serve.middleware import Middleware
 
+_SWITCH = 0.001  # seconds after which a busy thread lets another one run
 _SPARE_FILES = 128  # open files that are kept for logs, models, pipes and connections being accepted
 _CLOSING = 3  # seconds in which clients may read the last answers after the requests are finished
 
@@ -83,7 +83,7 @@ def serve(
     address = _address(access.host, listener.getsockname()[1], access.shown)
     for name in ("asyncio", "uvicorn.error", "regard.serve"):
         logging.getLogger(name).addFilter(OncePerMinute())
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(_SWITCH)
     service = Service([str(run) for run in runs], _within_open_files(limits or Limits()), access, engine)
     service.unnamed = dict(zip(("source", "target"), languages, strict=True))
     service.suggestions = None if suggestions is None else Path(suggestions)
