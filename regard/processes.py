@@ -79,9 +79,7 @@ class ChildProcess:
         self._connection, theirs = context.Pipe()
         self._beat = context.RawValue("d", 0.0)
         environment = dict(variable for variable in os.environ.items() if variable != _SAFE)  # of another child's start
-        self._process = context.Process(
-            target=_run_child, args=(theirs, self._beat, environment, load), daemon=True
-        )
+        self._process = context.Process(target=_run_child, args=(theirs, self._beat, environment, load), daemon=True)
         self._numbers = itertools.count()
         self._calls: dict[int, Call] = {}
         self._lock, self._sending, self._started = threading.Lock(), threading.Lock(), threading.Event()

@@ -86,6 +86,7 @@ class StoppedError(Exception):
 FAULT = RefusedError(500, "Something went wrong in the server; its log has the details.")
 SHUTTING_DOWN = RefusedError(503, "The server is shutting down.", {"Retry-After": "5", "Connection": "close"})
 
+
 class OncePerMinute(logging.Filter):
     """Logs each message once a minute, with the number of repetitions that were dropped."""
 

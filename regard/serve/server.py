@@ -84,10 +84,15 @@ def serve(
     for name in ("asyncio", "uvicorn.error", "regard.serve"):
         logging.getLogger(name).addFilter(OncePerMinute())
     sys.setswitchinterval(_SWITCH)
-    service = Service([str(run) for run in runs], _within_open_files(limits or Limits()), access, engine)
+    limits = limits or Limits()
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    limits = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
+    service = Service([str(run) for run in runs], limits, access, engine)
     service.unnamed = dict(zip(("source", "target"), languages, strict=True))
     service.suggestions = None if suggestions is None else Path(suggestions)
-    _drop_unread(listener, service.limits.reading)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # The system closes connections whose client has read nothing for so long; accepted sockets inherit it.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * limits.reading))
     try:
         # Imported here, while the models are loading: FastAPI takes half a second.
         from regard.serve.app import build
@@ -107,18 +112,6 @@ def _check_runs(runs: Sequence[str | Path], languages: tuple[str, str]) -> None:
     for side, code in zip(("source", "target"), languages, strict=True):
         if code:
             check_code(f"data.{side}_language", code)
-
-
-def _within_open_files(limits: Limits) -> Limits:
-    """The limits, with at most as many connections as the process may open files."""
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
-
-
-def _drop_unread(listener: socket.socket, seconds: float) -> None:
-    """Let the system close connections whose client has read nothing for so long; accepted sockets inherit it."""
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * seconds))
 
 
 def _server(middleware: "Middleware") -> Server:
