@@ -175,7 +175,10 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
     elsewhere = "" if there and how.fixed else getattr(config, "vocabulary_from", "")
     if elsewhere:
         how.progress("vocabulary", 0, None)
-        _load_from(encoding, elsewhere)
+        try:
+            encoding.load(Path(elsewhere))
+        except DataError as error:
+            raise DataError(f"data.vocabulary_from names {elsewhere}: {error}") from None
     if not ((there or elsewhere) and (shared or (folder / "corpus").is_dir())):
         surveyed()  # also computes the digests of the files; with vocabularies and a store, only these are needed
     source = _content(encoding)
@@ -209,14 +212,6 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
     train, dev = encoding.open(store.parts["train"], training=True), encoding.open(store.parts["dev"], training=False)
     notes += encoding.describe(train, dev)
     return Data(encoding, train, dev, store.about["shown"], tallies, fingerprint, notes)
-
-
-def _load_from(encoding: Encoding[Any], run: str) -> None:
-    """The vocabularies of another run."""
-    try:
-        encoding.load(Path(run))
-    except DataError as error:
-        raise DataError(f"data.vocabulary_from names {run}: {error}") from None
 
 
 def _content(encoding: Encoding[Any]) -> str:

@@ -54,11 +54,8 @@ class Drawn:
         captions = hashlib.sha256()
         for place in places:
             captions.update(self.scene(place).caption.encode() + b"\n")
-        self.corpus = Corpus(lambda digests: map(self.entry, places), (), [captions.hexdigest()], "picture")
-
-    def entry(self, place: int) -> Captioned:
-        """The caption of a picture."""
-        return Captioned(1 + place, str(place), [self.scene(place).caption])
+        entries = lambda digests: (Captioned(1 + one, str(one), [self.scene(one).caption]) for one in places)  # noqa: E731
+        self.corpus = Corpus(entries, (), [captions.hexdigest()], "picture")
 
     def album(self, image: Column, **columns: Any) -> Album:
         """The captions in these columns with their pictures; the last ones drawn are cached."""

@@ -25,10 +25,22 @@ from regard.data.text_corpus import TextEncoding
 from regard.decode.search import check_precision
 from regard.errors import ConfigError, RegardError, RunError, little_memory
 from regard.models.registry import build
-from regard.runs import folder as runs
 from regard.runs.expects import expectations
 from regard.runs.experiment import Experiment, check_tables, resolve
-from regard.runs.folder import held, is_scratch
+from regard.runs.folder import (
+    belongings,
+    check_belongs,
+    checkpoints,
+    clear,
+    find_weights,
+    held,
+    is_scratch,
+    newest_checkpoint,
+    read_config,
+    read_cursor,
+    tidy,
+    write_config,
+)
 from regard.runs.included import find_run
 from regard.runs.int8 import read_weights
 from regard.runs.weights import check_memory, choose_device, weights_of
@@ -92,7 +104,7 @@ def train(
                     loop = prepare(experiment, run, ranks, observe, stages)
             except RegardError:
                 if fresh:
-                    runs.clear(run)  # a refused run leaves nothing behind
+                    clear(run)  # a refused run leaves nothing behind
                 raise
             loop.clock.since = since
             return loop.run()
@@ -105,11 +117,11 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     check_precision(experiment.decode.precision, ranks.device)
     origin = None
     if ranks.first:
-        if experiment.train.start_from and not runs.checkpoints(run):
+        if experiment.train.start_from and not checkpoints(run):
             origin = take_over(experiment, run)
         with warming(stages or PLAIN.progress, ranks.device) as report:
             data = open_data(experiment, run, report)  # makes the vocabularies and the store, once
-        runs.write_config(run, experiment.toml())  # a resumed run may change some settings
+        write_config(run, experiment.toml())  # a resumed run may change some settings
     ranks.wait()
     if not ranks.first:
         data = open_data(experiment, run, None)
@@ -120,10 +132,10 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     task = TASKS[experiment.task](data, experiment.train, experiment.decode, run)
     task.ready(model)
     loop = Loop(task, model, ranks, observe)
-    expects = expectations(experiment.data, data.vocabulary) if experiment.task == "translate" else None
-    device = ranks.device
-    named = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    loop.about = {**({"expects": expects} if expects else {}), "device": named}
+    if experiment.task == "translate":
+        loop.about["expects"] = expectations(experiment.data, data.vocabulary)
+    on_gpu = ranks.device.type == "cuda"
+    loop.about["device"] = torch.cuda.get_device_name(ranks.device) if on_gpu else ranks.device.type
     if observe and ranks.first:
         weights = sum(weight.numel() for weight in model.parameters())
         few = few_updates(loop.total, loop.batches_an_epoch, experiment.train, experiment.model)
@@ -164,11 +176,11 @@ def warming(stages: Stages, device: torch.device) -> Iterator[Stages]:
 
 def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Data:
     """The data of a task. A resumed run must have the same corpus and vocabularies."""
-    newest = runs.newest_checkpoint(run, check=("state.json",))
+    newest = newest_checkpoint(run, check=("state.json",))
     if newest:
-        runs.check_belongs(run, newest, complete=False)
+        check_belongs(run, newest, complete=False)
     fixed = bool(experiment.train.start_from or newest)
-    how = Preparing(stages or PLAIN.progress, fixed, runs.read_cursor(newest).data if newest else "")
+    how = Preparing(stages or PLAIN.progress, fixed, read_cursor(newest).data if newest else "")
     return prepare_data(ENCODINGS[experiment.task](experiment, run, how), run, how)
 
 
@@ -179,22 +191,21 @@ def claim(experiment: Experiment, run: Path) -> bool:
     checkpoint.
     """
     inside = sorted(path.name for path in run.iterdir() if not is_scratch(path))
-    if "config.toml" in inside:
-        if check_same(experiment, run, inside):
-            runs.tidy(run)
-            return False
-        runs.clear(run)  # started but never trained: its vocabulary has other settings
-    runs.tidy(run)
-    runs.write_config(run, experiment.toml())
-    return True
+    resumes = "config.toml" in inside and check_same(experiment, run, inside)
+    if "config.toml" in inside and not resumes:
+        clear(run)  # started but never trained: its vocabulary has other settings
+    tidy(run)
+    if not resumes:
+        write_config(run, experiment.toml())
+    return not resumes
 
 
 def check_same(experiment: Experiment, run: Path, inside: list[str]) -> bool:
     """Whether the existing run can be resumed; False if it was started with other settings and never trained."""
     config = run / "config.toml"
-    old = resolve(runs.read_config(run))
+    old = resolve(read_config(run))
     other = differences(old, experiment)
-    trained = bool(runs.checkpoints(run))
+    trained = bool(checkpoints(run))
     if not trained and "weights.safetensors" in inside:
         raise RunError(f"{run} holds a finished model but no checkpoint to resume from; choose another --out.")
     if other and trained:
@@ -246,10 +257,10 @@ def inherit(tables: Mapping[str, Any], run: Path) -> dict[str, Any]:
     if not start:
         return dict(tables)
     place = run
-    if not runs.checkpoints(run):
+    if not checkpoints(run):
         place = find_run(str(start))
-        runs.find_weights(place)  # refuses a folder that is not a run, or is damaged
-    other = resolve(runs.read_config(place))
+        find_weights(place)  # refuses a folder that is not a run, or is damaged
+    other = resolve(read_config(place))
     if chosen.get("name", other.name) != other.name:
         return dict(tables)  # `check_origin` refuses it
     model, data = (other.tables()[section] for section in ("model", "data"))
@@ -260,9 +271,9 @@ def inherit(tables: Mapping[str, Any], run: Path) -> dict[str, Any]:
 def take_over(experiment: Experiment, run: Path) -> Origin:
     """Copy the vocabularies of the run that `experiment` starts from into `run`; returns its weights."""
     other = find_run(experiment.train.start_from)
-    weights = runs.find_weights(other)
-    check_origin(experiment, resolve(runs.read_config(other)))
-    for name in runs.belongings(weights):
+    weights = find_weights(other)
+    check_origin(experiment, resolve(read_config(other)))
+    for name in belongings(weights):
         write_atomically(run / name, (other / name).read_bytes())
     return Origin(other.resolve().name, digest(weights), dict(read_weights(weights)))
 
