@@ -216,7 +216,7 @@ def start_training(out: Path, threads: int, started: str = ".", factor: int = 0)
             if trial.test:
                 sources, references = (list(read_lines(trial.test[side])) for side in ("source", "target"))
             else:
-                shown = open_data(experiment, run, None).shown
+                shown = open_data(experiment, run).shown
                 if not shown:
                     raise DataError("The run holds out no sentences; set data.held_out above 0, or give a [test] set.")
                 sources, references = map(list, zip(*shown, strict=True))

@@ -45,14 +45,6 @@ class PendingUpdate(NamedTuple):
     group: list[MicroBatch]
 
 
-class Origin(NamedTuple):
-    """The run that another run starts from."""
-
-    name: str
-    sha256: str  # of the file of its weights
-    weights: dict[str, Tensor]
-
-
 class Loop:
     """Trains `model` on `task` into its run folder, from the start or from the newest checkpoint there."""
 
@@ -110,10 +102,10 @@ class Loop:
         self.observe(events.Finished(self.cursor.step, reason, self.cursor.seconds))
         return reason
 
-    def start_from(self, origin: Origin) -> None:
-        """Save the weights of another run as the checkpoint of step 0, from which every rank resumes."""
-        set_weights(self.model, origin.weights, origin.name)
-        self.cursor.origin = {"run": origin.name, "weights": origin.sha256}
+    def start_from(self, name: str, sha256: str, weights: dict[str, Tensor]) -> None:
+        """Save the weights of the run `name` as the checkpoint of step 0, from which every rank resumes."""
+        set_weights(self.model, weights, name)
+        self.cursor.origin = {"run": name, "weights": sha256}
         self.checkpoints.write(self.task, self.cursor)
         self.checkpoints.settle()
 

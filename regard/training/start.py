@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from regard.data.documents import DocumentEncoding
 from regard.data.encoding import Encoding
 from regard.data.pairs import PairEncoding
-from regard.data.prepare import PLAIN, Data, Preparing, Stages
+from regard.data.prepare import Data, Stages, quiet
 from regard.data.prepare import prepare as prepare_data
 from regard.data.text_corpus import TextEncoding
 from regard.decode.search import check_precision
@@ -51,7 +52,7 @@ from regard.training.distributed import Ranks
 from regard.training.documents import Documents
 from regard.training.events import DataReady, Observe
 from regard.training.language import Language
-from regard.training.loop import Loop, Origin, seed_everything
+from regard.training.loop import Loop, seed_everything
 from regard.training.notices import best_rule, equal_passes, few_updates, long_warmup
 from regard.training.stopping import exiting
 from regard.training.task import Task
@@ -70,11 +71,11 @@ VOCABULARY = (
 )  # fmt: skip
 LANGUAGES = ("source_language", "target_language")
 # How the examples of a task become ids, and what it trains.
-ENCODINGS: dict[str, Callable[[Experiment, Path, Preparing], Encoding[Any]]] = {
-    "translate": lambda experiment, run, how: PairEncoding(experiment.data),
-    "caption": lambda experiment, run, how: CaptionEncoding(experiment.data, experiment.model, run, how),
-    "classify": lambda experiment, run, how: DocumentEncoding(experiment.data),
-    "language": lambda experiment, run, how: TextEncoding(experiment.data),
+ENCODINGS: dict[str, Callable[[Experiment, Path, Stages], Encoding[Any]]] = {
+    "translate": lambda experiment, run, report: PairEncoding(experiment.data),
+    "caption": lambda experiment, run, report: CaptionEncoding(experiment.data, experiment.model, run, report),
+    "classify": lambda experiment, run, report: DocumentEncoding(experiment.data),
+    "language": lambda experiment, run, report: TextEncoding(experiment.data),
 }
 TASKS: dict[str, type[Task]] = {
     "translate": TranslationTask,
@@ -119,12 +120,12 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     if ranks.first:
         if experiment.train.start_from and not checkpoints(run):
             origin = take_over(experiment, run)
-        with warming(stages or PLAIN.progress, ranks.device) as report:
+        with warming(stages or quiet, ranks.device) as report:
             data = open_data(experiment, run, report)  # makes the vocabularies and the store, once
         write_config(run, experiment.toml())  # a resumed run may change some settings
     ranks.wait()
     if not ranks.first:
-        data = open_data(experiment, run, None)
+        data = open_data(experiment, run)
     make = partial(build, experiment.name, dataclasses.replace(experiment.model, **data.encoding.sizes()))
     check_memory(make)
     seed_everything(experiment.train.seed, 0, 0)
@@ -141,11 +142,11 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
         few = few_updates(loop.total, loop.batches_an_epoch, experiment.train, experiment.model)
         equal = equal_passes(experiment.train, experiment.model)
         best = best_rule(experiment.task, experiment.train, len(data.shown))
-        begins = [f"begins with the weights of {origin.name}"] if origin else []
+        begins = [f"begins with the weights of {origin[0]}"] if origin else []
         notes = [*data.notes, *best, *equal, *few, *long_warmup(loop.total, experiment.train), *begins]
         observe(DataReady(loop.batches_an_epoch, weights, str(ranks.device), notes))
     if origin:
-        loop.start_from(origin)
+        loop.start_from(*origin)
     ranks.wait()
     ranks.watch()  # not earlier: while rank 0 prepares the data, the other ranks wait
     return loop
@@ -174,14 +175,13 @@ def warming(stages: Stages, device: torch.device) -> Iterator[Stages]:
         yield report
 
 
-def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Data:
+def open_data(experiment: Experiment, run: Path, report: Stages = quiet) -> Data:
     """The data of a task. A resumed run must have the same corpus and vocabularies."""
     newest = newest_checkpoint(run, check=("state.json",))
     if newest:
         check_belongs(run, newest, complete=False)
-    fixed = bool(experiment.train.start_from or newest)
-    how = Preparing(stages or PLAIN.progress, fixed, read_cursor(newest).data if newest else "")
-    return prepare_data(ENCODINGS[experiment.task](experiment, run, how), run, how)
+    fixed, expected = bool(experiment.train.start_from or newest), read_cursor(newest).data if newest else ""
+    return prepare_data(ENCODINGS[experiment.task](experiment, run, report), run, report, fixed, expected)
 
 
 def claim(experiment: Experiment, run: Path) -> bool:
@@ -268,14 +268,15 @@ def inherit(tables: Mapping[str, Any], run: Path) -> dict[str, Any]:
     return {**tables, "model": {**model, **chosen}, "data": {**taken, **tables.get("data", {})}}
 
 
-def take_over(experiment: Experiment, run: Path) -> Origin:
-    """Copy the vocabularies of the run that `experiment` starts from into `run`; returns its weights."""
+def take_over(experiment: Experiment, run: Path) -> tuple[str, str, dict[str, Tensor]]:
+    """Copy the vocabularies of the run that `experiment` starts from into `run`; returns the name of that run, the
+    SHA-256 of the file of its weights, and these."""
     other = find_run(experiment.train.start_from)
     weights = find_weights(other)
     check_origin(experiment, resolve(read_config(other)))
     for name in belongings(weights):
         write_atomically(run / name, (other / name).read_bytes())
-    return Origin(other.resolve().name, digest(weights), dict(read_weights(weights)))
+    return other.resolve().name, digest(weights), dict(read_weights(weights))
 
 
 def check_origin(new: Experiment, old: Experiment) -> None:
