@@ -29,7 +29,7 @@ from regard.look.measure import measure
 from regard.look.palette import DARK, DIVERGING, PALETTES, palette, ramp
 from regard.look.table import CAPTION_VIEWS, STILL, Show, arrange, choose, tokens_of
 from regard.look.text import label, visible
-from regard.look.trace import KINDS, Attended, Trace
+from regard.look.trace_data import KINDS, Attended, TraceData
 from regard.look.trace_file import fits, half, write
 from regard.sealed import write_atomically
 
@@ -44,7 +44,7 @@ PRECISE = 500_000
 _LONGEST = 60
 
 
-def page(trace: Trace, view: str, show: Show) -> "Page":
+def page(trace: TraceData, view: str, show: Show) -> "Page":
     """The page of a trace, opened at `view` with the options of `show`."""
     count = sum(seen.weights.size for seen in trace.attention.values())
     source, target = (label(side.text, 60) for side in (trace.source, trace.target))
@@ -70,7 +70,7 @@ def file(title: str = "regard: attention", caption: str = "") -> str:
     return envelope(title, style, body, f"script-src '{digest(script)}'; img-src data: blob:")
 
 
-def _selection(trace: Trace, view: str, show: Show) -> dict[str, Any]:
+def _selection(trace: TraceData, view: str, show: Show) -> dict[str, Any]:
     """The initial state of the page, by the page's names; refuses what cannot be shown."""
     if view == "beam" and trace.beam is None:
         raise ConfigError("This trace holds no search tree; look with beam search to get one.")
@@ -91,7 +91,7 @@ def _selection(trace: Trace, view: str, show: Show) -> dict[str, Any]:
     }
 
 
-def _picture_selection(trace: Trace, view: str, show: Show) -> dict[str, Any]:
+def _picture_selection(trace: TraceData, view: str, show: Show) -> dict[str, Any]:
     size, table, tint = size_of(trace), arrange(trace, show), show.palette or "viridis"
     palette(tint)
     opened: dict[str, Any] = {"view": "picture", "tint": tint}
@@ -106,7 +106,7 @@ def _picture_selection(trace: Trace, view: str, show: Show) -> dict[str, Any]:
     return opened
 
 
-def _picture(trace: Trace, show: Show) -> dict[str, Any] | None:
+def _picture(trace: TraceData, show: Show) -> dict[str, Any] | None:
     if trace.image is None:
         return None
     behind = background(show.picture, trace.image)
@@ -208,12 +208,12 @@ def digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
-def page_tree(trace: Trace, show: Show | None = None) -> dict[str, Any]:
+def page_tree(trace: TraceData, show: Show | None = None) -> dict[str, Any]:
     """The tree of a trace with everything that the page draws of it under "views"."""
     return {**trace.plain(), "views": views(trace, show or Show())}
 
 
-def views(trace: Trace, show: Show) -> dict[str, Any]:
+def views(trace: TraceData, show: Show) -> dict[str, Any]:
     """The tables of every module, the colours, the changed words, and the sentences of a caption's maps."""
     leading = tables.leading_modules(trace)
     large = sum(seen.weights.size for seen in trace.attention.values()) > PRECISE
@@ -266,7 +266,7 @@ def _combined(weights: tables.Array, large: bool) -> tables.Array | None:
     return half(stacked) if large else stacked
 
 
-def _tables(trace: Trace, seen: Attended, show: Show, large: bool) -> list[dict[str, Any]] | None:
+def _tables(trace: TraceData, seen: Attended, show: Show, large: bool) -> list[dict[str, Any]] | None:
     """The table with shift 0, and for cross-attention also with shift 1; special tokens included.
 
     The weights of single tokens are left out, since the trace has them; None if every word is a single token.
@@ -309,7 +309,7 @@ def _plain(side: tuple[tables.Label, ...]) -> list[dict[str, Any]]:
     ]
 
 
-def _maps(trace: Trace, show: Show) -> dict[str, Any]:
+def _maps(trace: TraceData, show: Show) -> dict[str, Any]:
     """Sentences of a caption's maps, for every choice of words and special tokens."""
     assert trace.image is not None
     size, found = trace.image, {}

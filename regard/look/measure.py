@@ -17,7 +17,7 @@ from regard.core.normalise import NORMALISERS, ForwardOnly, softmax
 from regard.errors import ConfigError, DataError, ShapeError, check_known
 from regard.look.record import record
 from regard.look.table import tokens_of
-from regard.look.trace import HIDING, KINDS, Attended, Trace
+from regard.look.trace_data import HIDING, KINDS, Attended, TraceData
 from regard.look.trace_file import fits
 from regard.models.contract import shift_right
 from regard.symbols import PAD
@@ -109,7 +109,7 @@ class HeadMeasures:
     values: dict[str, float]
 
 
-def measure(trace: Trace) -> list[HeadMeasures]:
+def measure(trace: TraceData) -> list[HeadMeasures]:
     """Measures of every head, every layer and the sentence, on tokens with special ones included.
 
     >>> from regard.look import measure
@@ -164,7 +164,7 @@ class Report:
         return "\n".join(lines)
 
 
-def report(traces: Iterable[Trace]) -> Report:
+def report(traces: Iterable[TraceData]) -> Report:
     """Measure many sentences of one model.
 
     >>> from regard.look import report
@@ -187,7 +187,7 @@ class ReportSum:
     # (module, layer, head) -> its rows, and the sum of every measure times the rows of each sentence
     heads: dict[tuple[str, int | None, int | None], list[float]] = field(default_factory=dict)
 
-    def add(self, trace: Trace) -> None:
+    def add(self, trace: TraceData) -> None:
         self.sentences += 1
         for row in measure(trace):
             share = float(trace.attention[row.name].weights.shape[1]) if row.name in trace.attention else 1.0

@@ -10,12 +10,12 @@ from regard.look.draw import matrix
 from regard.look.palette import FAINT, INK
 from regard.look.table import Show
 from regard.look.text import columns, label, plain_piece
-from regard.look.trace import Beam, BeamNode, Trace
+from regard.look.trace_data import Beam, BeamNode, TraceData
 
 _BEST, _KEPT, _CUT = "#124983", "#6ba3cf", "#b8bfc8"
 
 
-def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
+def figure(trace: TraceData, show: Show) -> tuple[Figure, str]:
     """The search tree: a node names its token and the log-probability of its prefix; an edge is as thick as the token
     was probable. The winner is dark, cut candidates are grey and dashed (left out with pruned=False)."""
     if trace.beam is None or not trace.beam.nodes:

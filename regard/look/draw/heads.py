@@ -13,7 +13,7 @@ from regard.look.measure import measure
 from regard.look.palette import FAINT, INK
 from regard.look.table import Label, Show, Table, arrange, leading_modules
 from regard.look.text import columns, label
-from regard.look.trace import Trace
+from regard.look.trace_data import TraceData
 
 _LONGEST = 16  # letters of a name
 _ORDINALS = {2: "second", 3: "third"}
@@ -21,7 +21,7 @@ _ROOM = 0.075  # inches that a word's name needs; thumbnails grow for it
 _WIDEST = 24.0  # inches of all thumbnails of a layer at most
 
 
-def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
+def figure(trace: TraceData, show: Show) -> tuple[Figure, str]:
     """Thumbnails of every head of the modules that join target and source, on one scale from 0 to 1.
 
     Words are on the outside: those of the target left of each layer, those of the source below the last one.

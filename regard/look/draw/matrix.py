@@ -12,14 +12,14 @@ from regard.look.palette import CHANGED, FAINT, INK, SHADES, ink_on, mix
 from regard.look.palette import palette as find_palette
 from regard.look.table import Label, Show, Table, arrange, summary
 from regard.look.text import columns, label, visible, wrap
-from regard.look.trace import Trace
+from regard.look.trace_data import TraceData
 
 _SLANTED = {"ha": "left", "va": "center_baseline", "rotation_mode": "anchor"}
 _MOST_SQUARES = 60  # beyond, squares become one image: viewers cannot open an SVG of a hundred thousand shapes
 _MOST_CELLS = 1200  # beyond, neighbouring cells share a dot
 
 
-def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
+def figure(trace: TraceData, show: Show) -> tuple[Figure, str]:
     """The matrix of one module; `show.links` outlines the strongest source word of each target word."""
     table, palette = arrange(trace, show), show.palette or "blue"
     count = max(1, *table.weights.shape)

@@ -14,13 +14,13 @@ from regard.look.draw import matrix
 from regard.look.palette import HEADS, INK
 from regard.look.table import HeadChoice, Label, LayerChoice, Show, Table, arrange, choose, summary
 from regard.look.text import label
-from regard.look.trace import Trace
+from regard.look.trace_data import TraceData
 
 Places = tuple[NDArray[np.float64], NDArray[np.float64]]
 _PATTERNS = ("", "///", "...", "\\\\\\", "xxx", "---", "+++", "ooo")  # heads differ by more than their colour
 
 
-def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
+def figure(trace: TraceData, show: Show) -> tuple[Figure, str]:
     """The strongest links that together hold `show.mass` of each row. `show.each_head` draws the heads of the layer
     side by side in their own colours, patterns and numbers (`show.head` may then list some of them)."""
     mass = show.mass
@@ -67,7 +67,7 @@ def strongest(row: NDArray[np.float32], mass: float) -> list[int]:
     return [int(at) for at in order[:enough] if row[at] > 0]
 
 
-def _heads(trace: Trace, layer: LayerChoice, head: HeadChoice) -> list[int]:
+def _heads(trace: TraceData, layer: LayerChoice, head: HeadChoice) -> list[int]:
     seen = choose(trace, layer)
     if head is None:
         return list(range(min(seen.heads, len(HEADS))))

@@ -19,9 +19,9 @@ from regard.look.draw import beam, fonts, heads, matrix, picture, ribbons, steps
 from regard.look.palette import FAINT, INK
 from regard.look.table import Show
 from regard.look.text import visible
-from regard.look.trace import Trace
+from regard.look.trace_data import TraceData
 
-_VIEWS: dict[str, Callable[[Trace, Show], tuple[Figure, str]]] = {
+_VIEWS: dict[str, Callable[[TraceData, Show], tuple[Figure, str]]] = {
     "matrix": matrix.figure,
     "ribbons": ribbons.figure,
     "heads": heads.figure,
@@ -39,7 +39,7 @@ _NO_DATES: dict[str, dict[str, None]] = {
 _MANY_PIXELS, _MOST_PIXELS = 4_000, 12_000  # along one side of a PNG: by default, and with a dpi
 
 
-def render(trace: Trace, ending: str, view: str = "matrix", show: Show | None = None) -> bytes:
+def render(trace: TraceData, ending: str, view: str = "matrix", show: Show | None = None) -> bytes:
     """The bytes of one view; `ending` is .png, .svg or .pdf."""
     wanted = show or Show()
     dpi = wanted.dpi
@@ -91,7 +91,7 @@ def _described(svg: bytes, summary: str) -> bytes:
     return re.sub(r"(<svg [^>]*)>", lambda found: f'{found[1]} role="img">\n {title}', text, count=1).encode("utf-8")
 
 
-def _words(trace: Trace) -> list[str]:
+def _words(trace: TraceData) -> list[str]:
     tokens = [*trace.source.tokens, *trace.target.tokens]
     found = [visible(token.text) for token in tokens] + [visible(trace.source.text), visible(trace.target.text)]
     found += [visible(text) for token in tokens for text, _ in token.topk]

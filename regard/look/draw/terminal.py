@@ -10,7 +10,7 @@ from regard.look.palette import paint
 from regard.look.palette import palette as find_palette
 from regard.look.table import Label, Show, arrange, right_to_left
 from regard.look.text import columns, label, wrap
-from regard.look.trace import Array, Attended, Trace
+from regard.look.trace_data import Array, Attended, TraceData
 from regard.look.trace_file import fits
 from regard.symbols import SYMBOLS, UNKNOWN
 
@@ -20,7 +20,7 @@ _NEAR = 3  # tokens to either side whose mean weight is printed
 NOWHERE = 0.5  # a row with less total weight has most likely reached the end without stopping
 
 
-def matrix(trace: Trace, show: Show) -> str:
+def matrix(trace: TraceData, show: Show) -> str:
     """The matrix as lines of at most `show.across` columns; a wide matrix is cut into several, one below another.
 
     With colours each weight is a block of its colour (24-bit), with its number in hundredths; without, a shade
@@ -53,7 +53,7 @@ def matrix(trace: Trace, show: Show) -> str:
     )
 
 
-def film(trace: Trace, show: Show) -> str:
+def film(trace: TraceData, show: Show) -> str:
     """A caption's words, each over the map of its weights, as many side by side as fit into `show.across`."""
     width, size, table = show.across, size_of(trace), arrange(trace, show)
     rows, across = size.grid
@@ -111,7 +111,7 @@ def _legend(hues: tuple[str, ...] | None, most: str) -> str:
     return f"weights: 0 {''.join(paint(' ', hues, at / 19) for at in range(20))} {most}"
 
 
-def _remarks(trace: Trace) -> list[str]:
+def _remarks(trace: TraceData) -> list[str]:
     """Model-specific values: the coverage of the source words, the positions where monotonic attention stopped, the
     probability that each target word was copied, weights by distance if scores depend on it, and heads that share keys.
     Most models have none."""
@@ -141,7 +141,7 @@ def _remarks(trace: Trace) -> list[str]:
     return lines
 
 
-def _written(trace: Trace, seen: Attended, t: int) -> str:
+def _written(trace: TraceData, seen: Attended, t: int) -> str:
     """A target token; an unknown one stands for the source word that it points at."""
     token, row = trace.target.tokens[t], seen.weights.mean(0)[t]  # [S]
     if token.piece != SYMBOLS[UNKNOWN] or not row.any():  # without any weight it points at nothing
