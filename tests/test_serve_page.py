@@ -175,7 +175,7 @@ def test_the_page_is_small_and_comes_from_one_place(page: Any) -> None:
           .map((one) => [new URL(one.name).origin, one.decodedBodySize])"""
     )
     assert {origin for origin, _ in loaded} == {page.evaluate("location.origin")}
-    assert 100_000 < sum(size for _, size in loaded) < 310_000
+    assert 100_000 < sum(size for _, size in loaded) < 300_000
 
 
 def test_the_documentation_of_the_api_needs_nothing_from_elsewhere(server: Server, chromium: Any) -> None:
