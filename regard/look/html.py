@@ -61,7 +61,7 @@ def page(trace: TraceData, view: str, show: Show) -> "Page":
 
 def file(title: str = "regard: attention", caption: str = "") -> str:
     """The page with an empty block of data, which `page` fills, and in a browser the server's page."""
-    style, script = _style(), bundle()
+    style, script = "\n".join(_read_page_file(f"{name}.css") for name in _STYLES), bundle()
     body = (
         f'<main><h1 dir="auto">{html.escape(visible(title))}</h1><noscript>{html.escape(caption)}</noscript></main>\n'
         f'<div id="announcements" class="hidden" role="status" aria-live="polite"></div>\n{_HELD.format("")}\n'
@@ -119,13 +119,9 @@ def _picture(trace: TraceData, show: Show) -> dict[str, Any] | None:
 # --- files of the page
 
 
+@lru_cache(maxsize=64)
 def _read_page_file(name: str) -> str:
     return resources.files("regard.look").joinpath("page", name).read_text(encoding="utf-8")
-
-
-@lru_cache(maxsize=1)
-def _style() -> str:
-    return "\n".join(_read_page_file(f"{name}.css") for name in _STYLES)
 
 
 @lru_cache(maxsize=1)
@@ -134,6 +130,10 @@ def bundle() -> str:
     done: list[str] = []
     parts: list[str] = []
 
+    def as_constant(found: re.Match[str]) -> str:  # `import { a as b } from "./c.js"`: `const { a: b } = $c`
+        names = (found[1] or "").removeprefix("* as ").replace(" as ", ": ")
+        return f"const {names} = ${found[2]};\n" if names else ""
+
     def add(name: str) -> None:
         source = _read_page_file(f"{name}.js")
         for found in _IMPORT.finditer(source):
@@ -141,19 +141,11 @@ def bundle() -> str:
                 done.append(found[2])
                 add(found[2])
         names = ", ".join(_EXPORT.findall(source))
-        body = re.sub(r"^export ", "", _IMPORT.sub(_as_constant, source), flags=re.M)
+        body = re.sub(r"^export ", "", _IMPORT.sub(as_constant, source), flags=re.M)
         parts.append(f"const ${name} = (() => {{\n{body}return {{ {names} }};\n}})();\n")
 
     add("exported")
     return "".join(parts)
-
-
-def _as_constant(found: re.Match[str]) -> str:
-    """An import as a constant: `import { a as b } from "./c.js"` is `const { a: b } = $c`."""
-    if found[1] is None:
-        return ""
-    names = found[1].removeprefix("* as ").replace(" as ", ": ")
-    return f"const {names} = ${found[2]};\n"
 
 
 # --- any page
@@ -271,6 +263,11 @@ def _tables(trace: TraceData, seen: Attended, show: Show, large: bool) -> list[d
 
     The weights of single tokens are left out, since the trace has them; None if every word is a single token.
     """
+
+    def plain(side: tuple[tables.Label, ...]) -> list[dict[str, Any]]:
+        named = [{"text": label(one.text, _LONGEST), "tokens": list(one.tokens)} for one in side]
+        return [each | ({"special": True} if one.special else {}) for each, one in zip(named, side, strict=True)]
+
     found = []
     for shift in (0, 1) if seen.kind == "cross" else (0,):
         rows, columns = tables.frame(trace, seen, show, shift)
@@ -291,8 +288,8 @@ def _tables(trace: TraceData, seen: Attended, show: Show, large: bool) -> list[d
         }
         found.append(
             {
-                "rows": _plain(rows),
-                "columns": _plain(columns),
+                "rows": plain(rows),
+                "columns": plain(columns),
                 "weights": None if not show.words else half(merged) if large else merged,
                 "hidden": np.round(tables.hidden_mass(merged, rows, columns).astype(float), 4).tolist(),
                 "captions": captions,
@@ -300,13 +297,6 @@ def _tables(trace: TraceData, seen: Attended, show: Show, large: bool) -> list[d
             }
         )
     return found
-
-
-def _plain(side: tuple[tables.Label, ...]) -> list[dict[str, Any]]:
-    return [
-        {"text": label(one.text, _LONGEST), "tokens": list(one.tokens), **({"special": True} if one.special else {})}
-        for one in side
-    ]
 
 
 def _maps(trace: TraceData, show: Show) -> dict[str, Any]:

@@ -223,31 +223,28 @@ class ReportSum:
         return Report(tuple(rows), self.sentences)
 
 
-def _forwards(scores: torch.Tensor, weights: Array) -> Array:
-    """Monotonic attention [H, T, S] recomputed: each row starts from the row before, the first one from slot 0."""
-    first = np.broadcast_to(np.arange(weights.shape[2]) == 0, weights[:, :1].shape)
-    previous = np.concatenate([first, weights[:, :-1]], axis=1).astype(np.float64)
-    hard = bool(((weights == 0) | (weights == 1)).all())
-    found: Array = ForwardOnly(hard=hard).eval()(scores, None, torch.from_numpy(previous)).numpy()
-    return found
-
-
 def reproduce(seen: Attended) -> Array | None:
     """The weights recomputed from the scores by the stated normaliser, [H, T, S]; None if that is not possible.
 
     Softmax over the scores that are not hidden; a Gaussian window then multiplies by exp(-(s - p)^2 / (2 sigma^2)) with
-    sigma = half_width / 2 (Luong 2015, eq. 10). Where the future or a window hides slots, those have weight 0.
+    sigma = half_width / 2 (Luong 2015, eq. 10). Where the future or a window hides slots, those have weight 0. A row of
+    monotonic attention starts from the row before, the first one from slot 0.
     """
     if seen.scores is None:
         return None
     scores = torch.from_numpy(seen.scores.astype(np.float64))
+    weights: Array
     if seen.normalise == "monotonic":
-        return _forwards(scores, seen.weights)
+        first = np.broadcast_to(np.arange(scores.shape[2]) == 0, seen.weights[:, :1].shape)
+        previous = torch.from_numpy(np.concatenate([first, seen.weights[:, :-1]], axis=1).astype(np.float64))
+        hard = bool(((seen.weights == 0) | (seen.weights == 1)).all())
+        weights = ForwardOnly(hard=hard).eval()(scores, None, previous).numpy()
+        return weights
     hides = seen.normalise in HIDING
     normalise = softmax if hides else NORMALISERS.get(seen.normalise.removeprefix("causal "))
     if normalise is None:
         return None
-    weights: Array = normalise(scores, torch.from_numpy(seen.weights != 0) if hides else None).numpy()
+    weights = normalise(scores, torch.from_numpy(seen.weights != 0) if hides else None).numpy()
     if seen.normalise != "Gaussian window":
         return weights
     if seen.centre is None or not seen.half_width:

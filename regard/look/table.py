@@ -373,7 +373,8 @@ def share_cell(text: str, before: Token, after: Token, punctuation: bool) -> boo
     if not (_is_letter(text, mark - 1) and _is_letter(text, mark + 1)):
         return False
     if text[mark] in _APOSTROPHES:
-        return left or _letters_from(text, at) in _ENDINGS
+        end = next((end for end in range(at, len(text)) if not _is_letter(text, end)), len(text))
+        return left or text[at:end].lower() in _ENDINGS
     return text[mark] in "-\u2010\u2011" or (
         text[mark] in ".,:" and text[mark - 1].isdigit() == text[mark + 1].isdigit()
     )
@@ -385,13 +386,6 @@ def _is_letter(text: str, at: int) -> bool:
 
 def _is_wide(letter: str) -> bool:
     return unicodedata.east_asian_width(letter) in "WF" and unicodedata.category(letter) == "Lo"
-
-
-def _letters_from(text: str, at: int) -> str:
-    end = at
-    while _is_letter(text, end):
-        end += 1
-    return text[at:end].lower()
 
 
 def _text(tokens: Sequence[Token], group: list[int], text: str) -> str:
@@ -427,13 +421,6 @@ def right_to_left(texts: Sequence[str]) -> bool:
     return sum(kind in ("R", "AL") for kind in kinds) > sum(kind == "L" for kind in kinds)
 
 
-def module_words(trace: TraceData, seen: Attended) -> str:
-    """The kind of a module, named after its paper if that has a name."""
-    own = _PAPERS.get(str(trace.model.get("name", ""))) if seen.kind == "cross" else None
-    score = f" ({visible(seen.score)})" if seen.score and seen.kind != "fixed" else ""
-    return (own or _KIND_WORDS[seen.kind]) + score
-
-
 def caption(
     trace: TraceData,
     seen: Attended,
@@ -448,7 +435,9 @@ def caption(
     alike = [other for other in trace.attention.values() if other.kind == seen.kind]
     parts = [f"layer {seen.layer}"] if len(alike) > 1 else []
     parts += [head] if head else []
-    parts.append(module_words(trace, seen))
+    paper = _PAPERS.get(str(trace.model.get("name", ""))) if seen.kind == "cross" else None
+    score = f" ({visible(seen.score)})" if seen.score and seen.kind != "fixed" else ""
+    parts.append((paper or _KIND_WORDS[seen.kind]) + score)
     if KINDS[seen.kind][0] == "target" and seen.query == "previous" and seen.kind != "fixed":
         parts.append("computed from the state before each word")
     merged = show.words and any(len(word.tokens) > 1 for side in sides for word in side)

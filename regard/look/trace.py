@@ -257,13 +257,18 @@ def _fields(tree: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a `Trace` from its plain tree."""
     model, beam = dict(tree.get("model", {})), tree.get("beam")
     attention = _modules(tree["attention"], model)
-    for name, steps in _by_module(tree.get("steps", ()), [*attention, ""][0]).items():
-        if name in attention:
-            attention[name] = replace(attention[name], **_vectors(steps, attention[name].weights.shape[1]))
+    steps: dict[str, list[Mapping[str, Any]]] = {}
+    for step in tree.get("steps", ()):  # one without a name is of the first module
+        steps.setdefault(str(step.get("name", [*attention, ""][0])), []).append(step)
+    for name in attention.keys() & steps.keys():
+        attention[name] = replace(attention[name], **_vectors(steps[name], attention[name].weights.shape[1]))
     found: dict[str, Any] = {"attention": attention, "model": model}
     for name in ("source", "target"):
-        tokens = tuple(_token(token) for token in tree[name]["tokens"])
-        found[name] = trace_file.build(Side, {"text": tree[name]["text"]}, tokens=tokens)
+        tokens = []
+        for token in tree[name]["tokens"]:
+            topk = [(each["text"], each["logprob"]) for each in token.get("topk", ())]
+            tokens.append(trace_file.build(Token, {"piece": token["text"], **token, "topk": topk}))
+        found[name] = trace_file.build(Side, {"text": tree[name]["text"]}, tokens=tuple(tokens))
     if beam is not None:
         nodes = tuple(trace_file.build(BeamNode, node) for node in beam["nodes"])
         found["beam"] = trace_file.build(Beam, {"size": beam["size"], "ranked": beam["ranked"]}, nodes=nodes)
@@ -271,11 +276,6 @@ def _fields(tree: dict[str, Any]) -> dict[str, Any]:
         found["image"] = trace_file.build(Picture, tree["image"])
     listed = {key: tuple({**one, "text": one["text"]} for one in tree.get(key, ())) for key in ("changes", "notes")}
     return found | listed
-
-
-def _token(token: dict[str, Any]) -> Token:
-    topk = [(each["text"], each["logprob"]) for each in token.get("topk", ())]
-    return trace_file.build(Token, {"piece": token["text"], **token, "topk": topk})
 
 
 def _modules(tree: dict[str, Any], model: dict[str, Any]) -> dict[str, Attended]:
@@ -306,14 +306,6 @@ def _attended(seen: dict[str, Any]) -> Attended:
             f"'{attended.name}' says its shape is {seen['shape']} but holds {list(attended.weights.shape)}."
         )
     return attended
-
-
-def _by_module(steps: Sequence[Mapping[str, Any]], first: str) -> dict[str, list[Mapping[str, Any]]]:
-    """The steps of each module; a step without a name is of the `first` one."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for step in steps:
-        found.setdefault(str(step.get("name", first)), []).append(step)
-    return found
 
 
 def _vectors(steps: Sequence[Mapping[str, Any]], rows: int) -> dict[str, Any]:

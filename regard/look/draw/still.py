@@ -80,12 +80,10 @@ def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: s
             metadata=_NO_DATES[ending],
             **quick,
         )
-    return _described(buffer.getvalue(), summary) if ending == ".svg" else buffer.getvalue()
-
-
-def _described(svg: bytes, summary: str) -> bytes:
-    """The SVG with a title that a screen reader reads, fonts found elsewhere, and no address of anything."""
-    text = re.sub(r"<!DOCTYPE[^>]*>\n", "", svg.decode("utf-8"), count=1)
+    if ending != ".svg":
+        return buffer.getvalue()
+    # A title that a screen reader reads, fonts found elsewhere, and no address of anything.
+    text = re.sub(r"<!DOCTYPE[^>]*>\n", "", buffer.getvalue().decode("utf-8"), count=1)
     text = re.sub(r"(font-family: [^;\"]*)", r"\1, sans-serif", text)
     title = f"<title>{escape(visible(summary))}</title>"
     return re.sub(r"(<svg [^>]*)>", lambda found: f'{found[1]} role="img">\n {title}', text, count=1).encode("utf-8")
