@@ -246,6 +246,7 @@ class _Child:
         self._thread = ThreadPoolExecutor(1)
         self._sending = threading.Lock()
         self._answer: Answer
+        self._loaded = threading.Event()
 
     def run(self, load: Callable[[], Answer]) -> None:
         """Load, then answer calls until the parent ends the child."""
@@ -253,6 +254,8 @@ class _Child:
             self._answer = load()
         except Exception as error:
             return self.send(0, "error", _sendable(error))
+        finally:
+            self._loaded.set()
         self.send(0, "ok", None)
         while True:
             call = self._calls.get()
@@ -296,6 +299,7 @@ class _Child:
         self.beat.value = time.monotonic()
 
     def _reply(self, number: int, running: Running | None, *message: Any) -> None:
+        self._loaded.wait()  # a call in the second thread may come before
         try:
             status, value = "ok", self._answer(running, *message)
         except Exception as error:
