@@ -23,17 +23,6 @@ class Fragment(NamedTuple):
     tag: Tag | None = None
 
 
-def in_order(fragments: list[Fragment], tags: Sequence[Tag]) -> list[Fragment]:
-    """Put placeholders that are identified by their order into the order of the source."""
-    arguments = iter([tag for tag in tags if tag.kind == "argument"])
-    return [
-        fragment
-        if fragment.tag is None or fragment.tag.kind != "argument"
-        else Fragment(fragment.text, next(arguments))
-        for fragment in fragments
-    ]
-
-
 def space_breaks(fragments: list[Fragment]) -> list[Fragment]:
     """Move line breaks so that no line is empty. If there are fewer words than lines, breaks that are only white space
     are left out, and other ones (the times of a subtitle) come last."""
@@ -159,8 +148,14 @@ def spell(segment: Segment, found: Aligned | None = None, escape: Callable[[str]
 
 def _fragments(segment: Segment, found: Aligned) -> list[Fragment]:
     """The translation with every tag of the segment."""
-    placed = Placer(segment, found).place() if segment.tags else [Fragment(found.text)]
-    return space_breaks(in_order(placed, segment.tags))
+    if not segment.tags:
+        return [Fragment(found.text)]
+    # Placeholders that are identified by their order stay in the order of the source.
+    arguments = iter([tag for tag in segment.tags if tag.kind == "argument"])
+    placed = Placer(segment, found).place()
+    return space_breaks(
+        [Fragment(text, next(arguments) if tag and tag.kind == "argument" else tag) for text, tag in placed]
+    )
 
 
 class Placer:
@@ -189,8 +184,17 @@ class Placer:
 
     def place(self) -> list[Fragment]:
         """The translation with its tags."""
-        root = _tree(self.tags, len(self.text))
-        root.words = (0, len(self.target))
+        root = Node((0, len(self.text)), words=(0, len(self.target)))
+        path = [root]
+        for tag in self.tags:
+            if tag.kind == "open":
+                partner = self.tags[tag.partner]
+                path[-1].inside.append(Node((tag.at, partner.at), tag, partner))
+                path.append(path[-1].inside[-1])
+            elif tag.kind == "close":
+                path.pop()
+            else:
+                path[-1].single.append(tag)
         self._choose(root)
         start, end = self._extent(root.words)
         fragments = [Fragment(self.text[:start])]
@@ -252,15 +256,13 @@ class Placer:
             found.update(range(*self.bounds[self.sentences[place]]))
         first = max(0, bisect_right(self.starts, source[0]) - 1)
         for word in range(first, bisect_left(self.starts, source[1])):
-            found.update(number for number in self.linking.get(word, ()) if self._is_inside(source, number))
+            for number in self.linking.get(word, ()):
+                start, end = self.linked[number] or (0, 0)
+                shared = min(source[1], end) - max(source[0], start)
+                # At least half of the target word's source; a span within a word counts as the word.
+                if shared > 0 and (2 * shared >= end - start or shared == source[1] - source[0]):
+                    found.add(number)
         return sorted(found)
-
-    def _is_inside(self, source: Span, number: int) -> bool:
-        """Whether at least half of a target word's source is in a span; a span within a word counts as the word."""
-        span = self.linked[number]
-        assert span is not None
-        shared = min(source[1], span[1]) - max(source[0], span[0])
-        return shared > 0 and (2 * shared >= span[1] - span[0] or shared == source[1] - source[0])
 
     # --- single tags
 
@@ -355,22 +357,6 @@ def _units(text: str, links: Sequence[tuple[Span, Span]]) -> tuple[list[Span], l
             linked.append(source)
         reached = end
     return words, linked
-
-
-def _tree(tags: Sequence[Tag], size: int) -> Node:
-    """The tags as a tree of pairs."""
-    root = Node((0, size))
-    path = [root]
-    for tag in tags:
-        if tag.kind == "open":
-            node = Node((tag.at, tags[tag.partner].at), tag, tags[tag.partner])
-            path[-1].inside.append(node)
-            path.append(node)
-        elif tag.kind == "close":
-            path.pop()
-        else:
-            path[-1].single.append(tag)
-    return root
 
 
 def _without(some: Range, taken: Range) -> list[Range]:
