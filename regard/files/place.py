@@ -169,6 +169,7 @@ class Placer:
         self.target, self.linked = _units(found.text, links)
         self.bounds: dict[Span, Range] = {}  # source sentence -> its target words
         firsts = [start for start, _ in self.target]
+        self.begun = set(firsts)  # where a target word begins
         for source, (start, end) in found.sentences:
             first, last = bisect_left(firsts, start), bisect_left(firsts, end)
             self.bounds[source] = first, last
@@ -195,24 +196,22 @@ class Placer:
                 path.pop()
             else:
                 path[-1].single.append(tag)
-        self._choose(root)
+        waiting = [root]
+        while waiting:  # choose the target words of every pair, in each node the longest pair first
+            node = waiting.pop()
+            free = [node.words]
+            for pair in sorted(node.inside, key=lambda pair: pair.source[0] - pair.source[1]):
+                first, last = pair.words = self._best(pair, free, node)
+                if first < last:
+                    parts = [part for a, b in free for part in ((a, min(b, first)), (max(a, last), b))]
+                    free = [part for part in parts if part[0] < part[1]]
+            waiting += node.inside
         start, end = self._extent(root.words)
         fragments = [Fragment(self.text[:start])]
         self._emit(root, fragments)
         return [*fragments, Fragment(self.text[end:])]
 
     # --- pairs
-
-    def _choose(self, node: Node) -> None:
-        """Choose the target words of every pair inside a node, the longest pair first."""
-        waiting = [node]
-        while waiting:
-            node = waiting.pop()
-            free = [node.words]
-            for pair in sorted(node.inside, key=lambda pair: pair.source[0] - pair.source[1]):
-                pair.words = self._best(pair, free, node)
-                free = [part for some in free for part in _without(some, pair.words)]
-            waiting += node.inside
 
     def _best(self, pair: Node, free: Sequence[Range], parent: Node) -> Range:
         """The run of words within `free` with the most words of the pair and the fewest others."""
@@ -233,7 +232,7 @@ class Placer:
             return self._outside(gap, pair.source[0], parent)
         begin, end = chosen
         # An elided word (n', l') belongs to the word that follows it.
-        while end - begin > 1 and self.text[self.target[end - 1][1] - 1] in "'’" and self._joined(end):
+        while end - begin > 1 and self.text[(after := self.target[end - 1][1]) - 1] in "'’" and after in self.begun:
             end -= 1
         # Punctuation at its ends is inside only if the source has some there.
         opens, closes = (self.segment.text[at : at + 1] for at in (pair.source[0], pair.source[1] - 1))
@@ -242,10 +241,6 @@ class Placer:
         while end - begin > 1 and opens.isalnum() and not has_words(self.text[slice(*self.target[begin])]):
             begin += 1
         return begin, end
-
-    def _joined(self, number: int) -> bool:
-        """Whether there is no white space before a target word."""
-        return number < len(self.target) and self.target[number - 1][1] == self.target[number][0]
 
     def _belonging(self, source: Span) -> list[int]:
         """The target words that are linked to words of a span, and all those of the sentences within it."""
@@ -357,10 +352,3 @@ def _units(text: str, links: Sequence[tuple[Span, Span]]) -> tuple[list[Span], l
             linked.append(source)
         reached = end
     return words, linked
-
-
-def _without(some: Range, taken: Range) -> list[Range]:
-    """The parts of a range outside `taken`."""
-    if taken[0] == taken[1] or taken[1] <= some[0] or some[1] <= taken[0]:
-        return [some]
-    return [part for part in ((some[0], taken[0]), (taken[1], some[1])) if part[0] < part[1]]
