@@ -166,7 +166,18 @@ class Placer:
         self.source = split_words(segment.text, (0, len(segment.text)))
         self.starts = [start for start, _ in self.source]
         links = sorted((trim(found.text, target), trim(segment.text, source)) for source, target, _ in found.links)
-        self.target, self.linked = _units(found.text, links)
+        self.target: list[Span] = []  # words: the spans of the links, and the words in between
+        self.linked: list[Span | None] = []  # the source span that each is linked to
+        reached = 0
+        for (start, end), span in [*links, ((len(self.text), len(self.text)), (0, 0))]:
+            if start >= reached:
+                between = split_words(self.text, (reached, start))
+                self.target += between
+                self.linked += [None] * len(between)
+                if start < end:
+                    self.target.append((start, end))
+                    self.linked.append(span)
+                reached = end
         self.bounds: dict[Span, Range] = {}  # source sentence -> its target words
         firsts = [start for start, _ in self.target]
         self.begun = set(firsts)  # where a target word begins
@@ -176,11 +187,11 @@ class Placer:
         self.sentences = sorted(self.bounds)
         self.linking: dict[int, list[int]] = {}  # source word -> linked target words
         self.others = [0]  # number of linked words before each target word
-        for number, span in enumerate(self.linked):
-            if span is not None:
-                for word in range(bisect_left(self.starts, span[0]), bisect_left(self.starts, span[1])):
+        for number, linked in enumerate(self.linked):
+            if linked is not None:
+                for word in range(bisect_left(self.starts, linked[0]), bisect_left(self.starts, linked[1])):
                     self.linking.setdefault(word, []).append(number)
-            self.others.append(self.others[-1] + (span is not None))
+            self.others.append(self.others[-1] + (linked is not None))
         self.words = sorted(self.linking)
 
     def place(self) -> list[Fragment]:
@@ -333,22 +344,3 @@ class Placer:
         first, last = words
         start = self.target[first][0] if first < len(self.target) else len(self.text)
         return start, self.target[last - 1][1] if first < last else start
-
-
-def _units(text: str, links: Sequence[tuple[Span, Span]]) -> tuple[list[Span], list[Span | None]]:
-    """The words of a translation in order, and the source span that each is linked to: the spans of the links, and the
-    words in between."""
-    words: list[Span] = []
-    linked: list[Span | None] = []
-    reached = 0
-    for (start, end), source in [*links, ((len(text), len(text)), (0, 0))]:
-        if start < reached:
-            continue
-        rest = split_words(text, (reached, start))
-        words += rest
-        linked += [None] * len(rest)
-        if start < end:
-            words.append((start, end))
-            linked.append(source)
-        reached = end
-    return words, linked
