@@ -97,7 +97,7 @@ SYMBOL = re.compile(
 _MARKS = ".,;:!?…)]}'’»”"  # at the end of an address, part of the sentence
 _OTHERS = rf"<%|[$#]?\{{|%[A-Z][A-Z_]+%|{SYMBOL.pattern}"
 _START = re.compile(
-    rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|(?P<printf>(?:(?<!\d)(?<!\d\s)|(?=%[sd](?!\w))){_PRINTF})|{_OTHERS}"
+    rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|(?P<printf>(?:(?<!\d)(?<!\d\s)|(?=%[sd](?!\w)|%\.\d)){_PRINTF})|{_OTHERS}"
 )
 # In a format string every % begins a directive.
 _DIRECTIVE = re.compile(
