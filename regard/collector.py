@@ -1,4 +1,4 @@
-"""Python's search for cyclic garbage, switched off for a while."""
+"""Pause Python's garbage collector."""
 
 import gc
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """No cyclic garbage is searched for, or freed, in the block."""
+    """Cyclic garbage is neither searched for nor freed in the block."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -219,7 +219,7 @@ def _run_child(connection: Connection, beat: Any, environment: dict[str, str], l
     gc.freeze()  # no collection touches what was imported before the fork, so that it stays shared
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when its children end
     os.environ.clear()
-    os.environ.update(environment)  # the fork server has that of its own start
+    os.environ.update(environment)  # the fork server keeps the environment that it was started with
     child = _Child(connection, beat)
     threading.Thread(target=child.receive, daemon=True).start()
     child.run(load)

@@ -1,3 +1,3 @@
-"""The version of regard, on the ground floor so that every file may name it."""
+"""The version of regard, in a file without imports, so that every file can import it."""
 
 __version__ = "0.1.0"

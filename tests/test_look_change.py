@@ -159,7 +159,7 @@ def test_the_trace_marks_what_was_changed():
         (lambda: Silence("decoder.9"), "There is no attention module 'decoder.9'"),
         (lambda: Silence("decoder.0.cross_attention.attention", 8), "There is no head 8: .* has heads 0 to 3"),
         (lambda: Mask(7), "There is no source position 7: this sentence has positions 0 to 4"),
-        (lambda: Mask("word"), "There is no source position 'word': this sentence has positions 0 to 4"),
+        (lambda: Mask("word"), "Only translator.look knows words; pass a position in place of 'word'"),
         (lambda: Temperature(0), "above zero and finite; got 0"),
         (lambda: Temperature(float("nan")), "above zero and finite"),
         (lambda: SetRow(-1, 0), "Rows count from 0"),

@@ -12,7 +12,8 @@ from test_look_html import held
 from regard.corpora import shapes
 from regard.data.images import encode_png
 from regard.errors import ConfigError, DataError
-from regard.look.trace import Picture, Trace
+from regard.look.trace import Trace
+from regard.look.trace_data import Picture
 
 WORDS = ["a", "red", "circle", "</s>"]
 GRID = (2, 3)

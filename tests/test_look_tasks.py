@@ -142,7 +142,11 @@ def test_any_string_whatever_can_be_looked_into(what, tmp_path):
             ConfigError,
             "A change is one of regard.look",
         ),
-        (lambda: trained.model("captioner").caption(PICTURE, beam=0), ConfigError, "beam must be at least 1; got 0"),
+        (
+            lambda: trained.model("captioner").caption(PICTURE, beam=0),
+            ConfigError,
+            "at least 1 and at most 1,000; got 0",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(act, error, sentence):

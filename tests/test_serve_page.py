@@ -175,7 +175,7 @@ def test_the_page_is_small_and_comes_from_one_place(page: Any) -> None:
           .map((one) => [new URL(one.name).origin, one.decodedBodySize])"""
     )
     assert {origin for origin, _ in loaded} == {page.evaluate("location.origin")}
-    assert 100_000 < sum(size for _, size in loaded) < 310_000
+    assert 100_000 < sum(size for _, size in loaded) < 300_000
 
 
 def test_the_documentation_of_the_api_needs_nothing_from_elsewhere(server: Server, chromium: Any) -> None:
@@ -1267,6 +1267,10 @@ def test_a_weight_is_dragged_or_set_by_keys_and_the_others_give_way(page: Any) -
 
 def test_the_tour_leads_through_the_page_by_keys(page: Any) -> None:
     page.get_by_role("button", name="Tour").click()
+    marked = "document.querySelector('regard-compare .contrast:last-of-type.toured')"  # the bottleneck
+    until(page, f"window.marked = {marked}")
+    page.evaluate("import('/page/state.js').then((m) => m.state.set({ sort: 'entropy' }))")
+    until(page, f"{marked} && {marked} !== window.marked")  # marked again where the view is drawn again
     titles = []
     for _ in range(8):
         until(page, "document.querySelector('.toured') && document.activeElement.closest('regard-tour')")

@@ -27,7 +27,8 @@ from regard.corpora import shapes
 from regard.data.images import encode_png
 from regard.errors import RunError
 from regard.look.html import page_tree
-from regard.look.trace import Picture, Trace
+from regard.look.trace import Trace
+from regard.look.trace_data import Picture
 from regard.look.trace_file import write
 from regard.runs.experiment import resolve
 from regard.serve.access import Access, AccessToken

@@ -21,7 +21,8 @@ from regard.errors import DataError, RunError
 from regard.evaluate.scores import CaptionScore, score_captions
 from regard.look.change import Change, change
 from regard.look.tokens import Side
-from regard.look.trace import Picture, Trace
+from regard.look.trace import Trace
+from regard.look.trace_data import Picture
 from regard.runs.experiment import Experiment
 from regard.symbols import END
 from regard.work import Progress, reporting

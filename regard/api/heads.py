@@ -1,4 +1,7 @@
-"""Links between the words of a sentence and its translation: the aligning head, its weights, and the links."""
+"""The aligning head of a translator: which attention weights link words, these weights, and the links.
+
+`regard align` (api/aligning.py) uses it for whole corpora, `Translator` for terms, placeholders and unknown words.
+"""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -20,7 +20,8 @@ from regard.errors import ConfigError, DataError, ShapeError
 from regard.look.change import Force
 from regard.look.record import AttentionCall, Recorded, attentions, record
 from regard.look.tokens import Side, Token
-from regard.look.trace import HIDING, Attended, Beam, BeamNode, Trace
+from regard.look.trace import Trace
+from regard.look.trace_data import HIDING, Attended, Beam, BeamNode
 from regard.models.pointer import Pointer
 from regard.symbols import END, SYMBOLS
 

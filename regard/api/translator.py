@@ -84,9 +84,9 @@ class Translator(Trained):
         self.heads = heads or Heads()  # whose weights align words
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
         self.engine: Engine | None = None  # used by `translate` instead of regard's own search
-        of = source_vocabulary
-        self.lowercases = knows_no_capitals(of)  # trained on lower-case text, so that input is lower-cased
-        self._reader = Vocabulary(of.tokens, of.kind, of.form, lowercase=True) if self.lowercases else of
+        read = source_vocabulary
+        self.lowercases = knows_no_capitals(read)  # trained on lower-case text, so that input is lower-cased
+        self._reader = Vocabulary(read.tokens, read.kind, read.form, lowercase=True) if self.lowercases else read
         self.source_language, self.target_language = languages_of(experiment.data)
 
     @property

@@ -74,17 +74,12 @@ class LinkOptions:
         ),
     ] = None
 
-    def linking(self) -> "Linking":
-        """These options as a `Linking`, which refuses unknown values."""
+    def choices(self) -> "tuple[Linking, Heads]":
+        """The options as a `Linking`, which refuses unknown values, and the layer, head and shift that were passed."""
         from regard.api.aligning import Linking
-
-        return Linking(self.method, self.threshold, self.join)
-
-    def heads(self) -> "Heads":
-        """The layer, head and shift that were passed."""
         from regard.api.heads import Heads
 
-        return Heads(self.layer, self.head, self.shift)
+        return Linking(self.method, self.threshold, self.join), Heads(self.layer, self.head, self.shift)
 
     @property
     def described(self) -> str:
@@ -124,7 +119,7 @@ def align(
             raise ConfigError("--gold and --choose read a small set; leave --on out.")
         return _align_in_shards(run, pairs, how, out, shards, device)
     check_out(out, *vars(pairs).values(), gold, *(how.text or ()))
-    linking = how.linking()
+    linking, named = how.choices()
     sources, targets = pairs_of(run, pairs)
     text = pairs_of(run, Words(*how.text)) if how.text else None
     answers = read_gold(gold) if gold else None
@@ -136,7 +131,7 @@ def align(
         check_own(run)
         if answers is None and how.back:
             check_own(how.back)
-    ahead = _Direction.load(run, device, sources, targets, how.heads())
+    ahead = _Direction.load(run, device, sources, targets, named)
     behind = _Direction.load(how.back, device, targets, sources) if how.back else None
     if behind:
         behind.check_opposite(ahead)
@@ -183,8 +178,9 @@ def _align_in_shards(run: Path, pairs: Words, how: LinkOptions, out: Path | None
     if how.text:
         raise ConfigError("--text learns from all pairs at once; leave --on out.")
     files, folder = pair_files(pairs, out)
+    linking, heads = how.choices()
     work = partial(align_corpus, run, files, folder, back=how.back, where=shards.where(device))
-    watch("aligning", folder, partial(work, how=how.linking(), heads=how.heads()))
+    watch("aligning", folder, partial(work, how=linking, heads=heads))
 
 
 @dataclass
@@ -220,16 +216,13 @@ class _Direction:
 
     def check_opposite(self, other: "_Direction") -> None:
         """Refuse another model of the same direction, where its languages are known."""
-        source, target = self.languages
-        if source and target and self.languages == other.languages:
+        source, target = self.translator.source_language, self.translator.target_language
+        same = (source, target) == (other.translator.source_language, other.translator.target_language)
+        if source and target and same:
             raise ConfigError(
                 f"--back takes a model of the other direction, {target} to {source}; {self.run} translates {source} to "
                 f"{target}."
             )
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        return self.translator.source_language, self.translator.target_language
 
     @property
     def described(self) -> str:

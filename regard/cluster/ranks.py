@@ -1,4 +1,6 @@
-"""Training on a Ray cluster: Ray Train starts the ranks that torchrun would, and starts all of them again if one dies.
+"""Where training runs: `starter` returns `regard.training.start.train`, or the same on a Ray cluster.
+
+Ray Train starts the ranks that torchrun would, and starts all of them again if one dies.
 
 The ranks send their events to an actor on the driver's node, which answers whether to stop. Checkpoints are those of
 the run folder, so that a group of ranks that is started again resumes as the same command would.

@@ -1,7 +1,7 @@
 """Attention as a module: one for each place in a model that attends to something.
 
-Every attention call passes through `Attention.forward`, so that recording or changing what a model attends to is a
-matter of hooks; the models know nothing of it.
+Every attention call passes through `Attention.forward`, so that forward hooks can record or change what a model attends
+to without any code in the models.
 """
 
 from functools import partial

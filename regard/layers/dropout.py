@@ -1,4 +1,7 @@
-"""Dropout with fewer random draws on a CPU. Models whose seeds keep the numbers of earlier runs use nn.Dropout."""
+"""Dropout with fewer random draws on a CPU.
+
+It draws other numbers than nn.Dropout, which models use whose earlier runs must be reproduced by the same seed.
+"""
 
 from torch import Tensor, nn
 

@@ -14,7 +14,8 @@ from regard.look.measure import measure, reach, report
 from regard.look.record import record
 from regard.look.table import Show
 from regard.look.tokens import Side, Token
-from regard.look.trace import Attended, Beam, BeamNode, Picture, Trace
+from regard.look.trace import Trace
+from regard.look.trace_data import Attended, Beam, BeamNode, Picture
 
 __all__ = [
     "Attended", "Beam", "BeamNode", "Force", "Mask", "Picture", "SetRow", "ShiftRow", "Show", "Side", "Silence",

@@ -125,13 +125,11 @@ class DocumentTrace:
         probabilities: Mapping[str, float],
     ) -> "DocumentTrace":
         """A trace of the words' spans, sentence by sentence, and the weights of `look_at`."""
-        sentences = [
-            SeenSentence(
-                words[0][0], words[-1][1], weight, tuple((*span, w) for span, w in zip(words, each, strict=True))
-            )
-            for words, weight, each in zip(spans, weights.sentences, weights.words, strict=True)
-            if words
-        ]
+        sentences = []
+        for words, weight, each in zip(spans, weights.sentences, weights.words, strict=True):
+            if words:
+                weighed = tuple((*span, one) for span, one in zip(words, each, strict=True))
+                sentences.append(SeenSentence(words[0][0], words[-1][1], weight, weighed))
         return cls(text, tuple(sentences), dict(probabilities))
 
     def to_json(self) -> str:
@@ -165,22 +163,21 @@ class DocumentTrace:
     def draw(self, path: str | Path | None = None, **options: Any) -> Path | Page:
         """Draw into a .png, .svg, .pdf or .html file, or without a path for a notebook; the options are those of
         `to_html`, and `dpi` for a still picture."""
-        return draw_into(path, lambda: self.to_html(**options), lambda ending: self._still(ending, options))
 
-    def _still(self, ending: str, options: Mapping[str, Any]) -> bytes:
-        from regard.look.draw import document  # matplotlib is imported only when a still picture is drawn
+        def still(ending: str) -> bytes:
+            from regard.look.draw import document  # matplotlib is imported only when a still picture is drawn
 
-        show = chosen(None, options, ("title", "palette", "dpi"), "a document's picture")
-        hues, odds = palette(show.palette or "blue"), "   ".join(f"{name} {odds:.3f}" for name, odds in self._ranked())
-        rows = [
-            document.Row(
-                f"{100 * one.weight:.0f}",
-                mix(_BARS, one.weight),
-                [document.Word(gap, word, mix(hues, level / (LEVELS - 1))) for gap, word, _, level in self._words(one)],
-            )
-            for one in self.sentences
-        ]
-        return document.render(visible(f"{show.title}: {odds}" if show.title else odds), rows, _UNDER, ending, show.dpi)
+            show = chosen(None, options, ("title", "palette", "dpi"), "a document's picture")
+            hues, rows = palette(show.palette or "blue"), []
+            for one in self.sentences:
+                shaded = ((gap, word, mix(hues, level / (LEVELS - 1))) for gap, word, _, level in self._words(one))
+                words = [document.Word(*word) for word in shaded]
+                rows.append(document.Row(f"{100 * one.weight:.0f}", mix(_BARS, one.weight), words))
+            odds = "   ".join(f"{name} {odds:.3f}" for name, odds in self._ranked())
+            heading = visible(f"{show.title}: {odds}" if show.title else odds)
+            return document.render(heading, rows, _UNDER, ending, show.dpi)
+
+        return draw_into(path, lambda: self.to_html(**options), still)
 
     def to_html(self, **options: Any) -> Page:
         """One self-contained page without scripts; the options are `title` and `palette`."""
@@ -189,11 +186,8 @@ class DocumentTrace:
         name = show.title or label(self.text, 60)
         rows = "\n".join(self._row(one, at) for at, one in enumerate(self.sentences))
         odds = "".join(f"<li><b><bdi>{escape(visible(key))}</bdi></b> {odds:.3f}</li>" for key, odds in self._ranked())
-        body = (
-            f'<h1 dir="auto">{escape(visible(name))}</h1>\n<ul>'
-            f"{odds}</ul>\n<table>\n{rows}\n</table>\n"
-            f"<p>{_UNDER}</p>\n"
-        )
+        heading = f'<h1 dir="auto">{escape(visible(name))}</h1>'
+        body = f"{heading}\n<ul>{odds}</ul>\n<table>\n{rows}\n</table>\n<p>{_UNDER}</p>\n"
         return Page(envelope(name, style, body))
 
     def to_terminal(self, **options: Any) -> str:

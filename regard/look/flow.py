@@ -69,11 +69,9 @@ def flow(model: nn.Module, source: Tensor, target: Tensor) -> Flow:
         state, _ = _gradients(model, source, target, fixed=True)
     finally:
         model.train(was_training)
-    return Flow(_norm(everything), _norm(everything - state), _norm(state), read_at)
-
-
-def _norm(gradients: Tensor) -> Array:
-    return np.asarray(gradients.double().norm(dim=-1).cpu().numpy(), dtype=np.float64)
+    parts = everything, everything - state, state
+    total, attention, kept = (part.double().norm(dim=-1).cpu().numpy() for part in parts)
+    return Flow(total, attention, kept, read_at)
 
 
 def _gradients(model: nn.Module, source: Tensor, target: Tensor, fixed: bool) -> tuple[Tensor, tuple[int, ...]]:
@@ -104,30 +102,20 @@ def _gradients(model: nn.Module, source: Tensor, target: Tensor, fixed: bool) ->
             stack.enter_context(modules[name].register_forward_hook(hold))
         logits = model(source[None], lengths, target[None])[0]  # [T, V]
     ids, leaf = caught[0]
-    chosen = logits.log_softmax(-1).gather(-1, target[:, None]).squeeze(-1)  # [T]
-    rows = [_gradient(value, leaf, last=t == len(target) - 1) for t, value in enumerate(chosen)]
-    placed, backwards = _embedded_order(source, ids[0])
+    rows = []
+    for value in logits.log_softmax(-1).gather(-1, target[:, None]).squeeze(-1):  # [T]
+        gradient = None
+        if value.requires_grad:
+            (gradient,) = torch.autograd.grad(value, leaf, retain_graph=True, allow_unused=True)
+        rows.append(torch.zeros_like(leaf[0]) if gradient is None else gradient[0])  # [S, D]
+    S = len(source)
+    backwards = (*range(S - 2, -1, -1), S - 1)  # words reversed, END in place
+    # Source position -> its place among the embedded ids.
+    placed = next((order for order in (tuple(range(S)), backwards) if torch.equal(ids[0][list(order)], source)), None)
+    if placed is None:
+        raise DataError("The model embeds its source in an order that is neither forward nor reversed.")
     reverse = bool(getattr(getattr(model, "config", None), "reverse", False))  # some reverse the vectors, not the ids
     return torch.stack(rows)[:, list(placed)], backwards if reverse else placed
-
-
-def _gradient(value: Tensor, leaf: Tensor, last: bool) -> Tensor:
-    if not value.requires_grad:
-        return torch.zeros_like(leaf[0])
-    (gradient,) = torch.autograd.grad(value, leaf, retain_graph=not last, allow_unused=True)
-    return torch.zeros_like(leaf[0]) if gradient is None else gradient[0]  # [S, D]
-
-
-def _embedded_order(source: Tensor, ids: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Source position -> its place among the embedded ids (the same, or words reversed with END in place), and the
-    reversed order itself."""
-    S = len(source)
-    same = tuple(range(S))
-    backwards = (*range(S - 2, -1, -1), S - 1)
-    for order in (same, backwards):
-        if torch.equal(ids[list(order)], source):
-            return order, backwards
-    raise DataError("The model embeds its source in an order that is neither forward nor reversed.")
 
 
 def draw_flows(flows: Mapping[str, Flow], path: str | Path, title: str | None = None) -> Path:

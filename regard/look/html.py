@@ -29,7 +29,7 @@ from regard.look.measure import measure
 from regard.look.palette import DARK, DIVERGING, PALETTES, palette, ramp
 from regard.look.table import CAPTION_VIEWS, STILL, Show, arrange, choose, tokens_of
 from regard.look.text import label, visible
-from regard.look.trace import KINDS, Attended, Trace
+from regard.look.trace_data import KINDS, Attended, TraceData
 from regard.look.trace_file import fits, half, write
 from regard.sealed import write_atomically
 
@@ -44,7 +44,7 @@ PRECISE = 500_000
 _LONGEST = 60
 
 
-def page(trace: Trace, view: str, show: Show) -> "Page":
+def page(trace: TraceData, view: str, show: Show) -> "Page":
     """The page of a trace, opened at `view` with the options of `show`."""
     count = sum(seen.weights.size for seen in trace.attention.values())
     source, target = (label(side.text, 60) for side in (trace.source, trace.target))
@@ -61,7 +61,7 @@ def page(trace: Trace, view: str, show: Show) -> "Page":
 
 def file(title: str = "regard: attention", caption: str = "") -> str:
     """The page with an empty block of data, which `page` fills, and in a browser the server's page."""
-    style, script = _style(), bundle()
+    style, script = "\n".join(_read_page_file(f"{name}.css") for name in _STYLES), bundle()
     body = (
         f'<main><h1 dir="auto">{html.escape(visible(title))}</h1><noscript>{html.escape(caption)}</noscript></main>\n'
         f'<div id="announcements" class="hidden" role="status" aria-live="polite"></div>\n{_HELD.format("")}\n'
@@ -70,7 +70,7 @@ def file(title: str = "regard: attention", caption: str = "") -> str:
     return envelope(title, style, body, f"script-src '{digest(script)}'; img-src data: blob:")
 
 
-def _selection(trace: Trace, view: str, show: Show) -> dict[str, Any]:
+def _selection(trace: TraceData, view: str, show: Show) -> dict[str, Any]:
     """The initial state of the page, by the page's names; refuses what cannot be shown."""
     if view == "beam" and trace.beam is None:
         raise ConfigError("This trace holds no search tree; look with beam search to get one.")
@@ -91,7 +91,7 @@ def _selection(trace: Trace, view: str, show: Show) -> dict[str, Any]:
     }
 
 
-def _picture_selection(trace: Trace, view: str, show: Show) -> dict[str, Any]:
+def _picture_selection(trace: TraceData, view: str, show: Show) -> dict[str, Any]:
     size, table, tint = size_of(trace), arrange(trace, show), show.palette or "viridis"
     palette(tint)
     opened: dict[str, Any] = {"view": "picture", "tint": tint}
@@ -106,7 +106,7 @@ def _picture_selection(trace: Trace, view: str, show: Show) -> dict[str, Any]:
     return opened
 
 
-def _picture(trace: Trace, show: Show) -> dict[str, Any] | None:
+def _picture(trace: TraceData, show: Show) -> dict[str, Any] | None:
     if trace.image is None:
         return None
     behind = background(show.picture, trace.image)
@@ -119,13 +119,9 @@ def _picture(trace: Trace, show: Show) -> dict[str, Any] | None:
 # --- files of the page
 
 
+@lru_cache(maxsize=64)
 def _read_page_file(name: str) -> str:
     return resources.files("regard.look").joinpath("page", name).read_text(encoding="utf-8")
-
-
-@lru_cache(maxsize=1)
-def _style() -> str:
-    return "\n".join(_read_page_file(f"{name}.css") for name in _STYLES)
 
 
 @lru_cache(maxsize=1)
@@ -134,6 +130,10 @@ def bundle() -> str:
     done: list[str] = []
     parts: list[str] = []
 
+    def as_constant(found: re.Match[str]) -> str:  # `import { a as b } from "./c.js"`: `const { a: b } = $c`
+        names = (found[1] or "").removeprefix("* as ").replace(" as ", ": ")
+        return f"const {names} = ${found[2]};\n" if names else ""
+
     def add(name: str) -> None:
         source = _read_page_file(f"{name}.js")
         for found in _IMPORT.finditer(source):
@@ -141,19 +141,11 @@ def bundle() -> str:
                 done.append(found[2])
                 add(found[2])
         names = ", ".join(_EXPORT.findall(source))
-        body = re.sub(r"^export ", "", _IMPORT.sub(_as_constant, source), flags=re.M)
+        body = re.sub(r"^export ", "", _IMPORT.sub(as_constant, source), flags=re.M)
         parts.append(f"const ${name} = (() => {{\n{body}return {{ {names} }};\n}})();\n")
 
     add("exported")
     return "".join(parts)
-
-
-def _as_constant(found: re.Match[str]) -> str:
-    """An import as a constant: `import { a as b } from "./c.js"` is `const { a: b } = $c`."""
-    if found[1] is None:
-        return ""
-    names = found[1].removeprefix("* as ").replace(" as ", ": ")
-    return f"const {names} = ${found[2]};\n"
 
 
 # --- any page
@@ -208,12 +200,12 @@ def digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
-def page_tree(trace: Trace, show: Show | None = None) -> dict[str, Any]:
+def page_tree(trace: TraceData, show: Show | None = None) -> dict[str, Any]:
     """The tree of a trace with everything that the page draws of it under "views"."""
     return {**trace.plain(), "views": views(trace, show or Show())}
 
 
-def views(trace: Trace, show: Show) -> dict[str, Any]:
+def views(trace: TraceData, show: Show) -> dict[str, Any]:
     """The tables of every module, the colours, the changed words, and the sentences of a caption's maps."""
     leading = tables.leading_modules(trace)
     large = sum(seen.weights.size for seen in trace.attention.values()) > PRECISE
@@ -266,11 +258,16 @@ def _combined(weights: tables.Array, large: bool) -> tables.Array | None:
     return half(stacked) if large else stacked
 
 
-def _tables(trace: Trace, seen: Attended, show: Show, large: bool) -> list[dict[str, Any]] | None:
+def _tables(trace: TraceData, seen: Attended, show: Show, large: bool) -> list[dict[str, Any]] | None:
     """The table with shift 0, and for cross-attention also with shift 1; special tokens included.
 
     The weights of single tokens are left out, since the trace has them; None if every word is a single token.
     """
+
+    def plain(side: tuple[tables.Label, ...]) -> list[dict[str, Any]]:
+        named = [{"text": label(one.text, _LONGEST), "tokens": list(one.tokens)} for one in side]
+        return [each | ({"special": True} if one.special else {}) for each, one in zip(named, side, strict=True)]
+
     found = []
     for shift in (0, 1) if seen.kind == "cross" else (0,):
         rows, columns = tables.frame(trace, seen, show, shift)
@@ -291,8 +288,8 @@ def _tables(trace: Trace, seen: Attended, show: Show, large: bool) -> list[dict[
         }
         found.append(
             {
-                "rows": _plain(rows),
-                "columns": _plain(columns),
+                "rows": plain(rows),
+                "columns": plain(columns),
                 "weights": None if not show.words else half(merged) if large else merged,
                 "hidden": np.round(tables.hidden_mass(merged, rows, columns).astype(float), 4).tolist(),
                 "captions": captions,
@@ -302,14 +299,7 @@ def _tables(trace: Trace, seen: Attended, show: Show, large: bool) -> list[dict[
     return found
 
 
-def _plain(side: tuple[tables.Label, ...]) -> list[dict[str, Any]]:
-    return [
-        {"text": label(one.text, _LONGEST), "tokens": list(one.tokens), **({"special": True} if one.special else {})}
-        for one in side
-    ]
-
-
-def _maps(trace: Trace, show: Show) -> dict[str, Any]:
+def _maps(trace: TraceData, show: Show) -> dict[str, Any]:
     """Sentences of a caption's maps, for every choice of words and special tokens."""
     assert trace.image is not None
     size, found = trace.image, {}

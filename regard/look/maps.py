@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from regard.data.images import Pixels, read_picture
 from regard.errors import ConfigError, DataError, numbered
 from regard.look.table import Table, quoted
-from regard.look.trace import Picture, Trace
+from regard.look.trace_data import Picture, TraceData
 from regard.look.trace_file import fits
 
 Cells = NDArray[np.float32]  # [rows, columns]
@@ -17,7 +17,7 @@ Region = tuple[int, int, int, int]  # top, left, bottom, right; the last ones in
 _TOP = 5  # cells that the sentence under a map sums up
 
 
-def size_of(trace: Trace) -> Picture:
+def size_of(trace: TraceData) -> Picture:
     """The picture's size and grid."""
     if trace.image is None:
         raise ConfigError("This trace has no picture; these views are for captions. Use the view matrix for text.")

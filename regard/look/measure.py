@@ -17,7 +17,7 @@ from regard.core.normalise import NORMALISERS, ForwardOnly, softmax
 from regard.errors import ConfigError, DataError, ShapeError, check_known
 from regard.look.record import record
 from regard.look.table import tokens_of
-from regard.look.trace import HIDING, KINDS, Attended, Trace
+from regard.look.trace_data import HIDING, KINDS, Attended, TraceData
 from regard.look.trace_file import fits
 from regard.models.contract import shift_right
 from regard.symbols import PAD
@@ -109,7 +109,7 @@ class HeadMeasures:
     values: dict[str, float]
 
 
-def measure(trace: Trace) -> list[HeadMeasures]:
+def measure(trace: TraceData) -> list[HeadMeasures]:
     """Measures of every head, every layer and the sentence, on tokens with special ones included.
 
     >>> from regard.look import measure
@@ -164,7 +164,7 @@ class Report:
         return "\n".join(lines)
 
 
-def report(traces: Iterable[Trace]) -> Report:
+def report(traces: Iterable[TraceData]) -> Report:
     """Measure many sentences of one model.
 
     >>> from regard.look import report
@@ -187,7 +187,7 @@ class ReportSum:
     # (module, layer, head) -> its rows, and the sum of every measure times the rows of each sentence
     heads: dict[tuple[str, int | None, int | None], list[float]] = field(default_factory=dict)
 
-    def add(self, trace: Trace) -> None:
+    def add(self, trace: TraceData) -> None:
         self.sentences += 1
         for row in measure(trace):
             share = float(trace.attention[row.name].weights.shape[1]) if row.name in trace.attention else 1.0
@@ -223,31 +223,28 @@ class ReportSum:
         return Report(tuple(rows), self.sentences)
 
 
-def _forwards(scores: torch.Tensor, weights: Array) -> Array:
-    """Monotonic attention [H, T, S] recomputed: each row starts from the row before, the first one from slot 0."""
-    first = np.broadcast_to(np.arange(weights.shape[2]) == 0, weights[:, :1].shape)
-    previous = np.concatenate([first, weights[:, :-1]], axis=1).astype(np.float64)
-    hard = bool(((weights == 0) | (weights == 1)).all())
-    found: Array = ForwardOnly(hard=hard).eval()(scores, None, torch.from_numpy(previous)).numpy()
-    return found
-
-
 def reproduce(seen: Attended) -> Array | None:
     """The weights recomputed from the scores by the stated normaliser, [H, T, S]; None if that is not possible.
 
     Softmax over the scores that are not hidden; a Gaussian window then multiplies by exp(-(s - p)^2 / (2 sigma^2)) with
-    sigma = half_width / 2 (Luong 2015, eq. 10). Where the future or a window hides slots, those have weight 0.
+    sigma = half_width / 2 (Luong 2015, eq. 10). Where the future or a window hides slots, those have weight 0. A row of
+    monotonic attention starts from the row before, the first one from slot 0.
     """
     if seen.scores is None:
         return None
     scores = torch.from_numpy(seen.scores.astype(np.float64))
+    weights: Array
     if seen.normalise == "monotonic":
-        return _forwards(scores, seen.weights)
+        first = np.broadcast_to(np.arange(scores.shape[2]) == 0, seen.weights[:, :1].shape)
+        previous = torch.from_numpy(np.concatenate([first, seen.weights[:, :-1]], axis=1).astype(np.float64))
+        hard = bool(((seen.weights == 0) | (seen.weights == 1)).all())
+        weights = ForwardOnly(hard=hard).eval()(scores, None, previous).numpy()
+        return weights
     hides = seen.normalise in HIDING
     normalise = softmax if hides else NORMALISERS.get(seen.normalise.removeprefix("causal "))
     if normalise is None:
         return None
-    weights: Array = normalise(scores, torch.from_numpy(seen.weights != 0) if hides else None).numpy()
+    weights = normalise(scores, torch.from_numpy(seen.weights != 0) if hides else None).numpy()
     if seen.normalise != "Gaussian window":
         return weights
     if seen.centre is None or not seen.half_width:

@@ -128,9 +128,8 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
     torch.Size([1, 7, 7])
     """
     recorded = Recorded()
-    ours = type(model).__module__.startswith("regard.") or hasattr(
-        model, "attention_layout"
-    )  # which may hold no attention
+    # A model of ours may hold no attention.
+    ours = type(model).__module__.startswith("regard.") or hasattr(model, "attention_layout")
     modules = attentions(model) or ({} if ours else foreign_attentions(model))
     if not modules and not ours:
         raise ConfigError(
@@ -157,21 +156,26 @@ def _watch(name: str, module: nn.Module, keep: Keep) -> list[RemovableHandle]:
     """Hooks that pass every call of `module` to `keep`; `name` is for the error sentence."""
     if isinstance(module, nn.MultiheadAttention):
         return _watch_torch(module, keep)
-    watch = _watch_own if isinstance(module, Attention) else _watch_transformers
-    return [module.register_forward_hook(watch(name, keep), with_kwargs=True)]
 
-
-def _watch_own(name: str, keep: Keep) -> Callable[..., None]:
-    def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
+    def own(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
         query, memory, centre = arguments(args, named)
-        if look.weights is None or look.scores is None:
-            raise ShapeError(
-                f"'{name}' gave no weights while it was recorded; under a hook it must run its plain form."
-            )
+        assert look.weights is not None  # under a hook, the plain form is run
+        assert look.scores is not None
         scores = look.scores if memory.mask is None else look.scores.masked_fill(~memory.mask, float("-inf"))
         keep(AttentionCall(look.context, look.weights, scores, query, centre, memory, named.get("extra")))
 
-    return hook
+    def of_transformers(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        weights = output[1] if isinstance(output, tuple) and len(output) > 1 else None
+        if not isinstance(weights, Tensor) or weights.dim() != 4:
+            raise ConfigError(
+                f"'{name}' ({type(module).__name__}) returns no attention weights, so it cannot be recorded: a fused "
+                f"kernel never forms them. Load the model with attn_implementation='eager'."
+            )
+        query = args[0] if args else named.get("hidden_states", output[0])
+        keep(_without_scores(output[0], weights, query))
+
+    hook = own if isinstance(module, Attention) else of_transformers
+    return [module.register_forward_hook(hook, with_kwargs=True)]
 
 
 # --- attention of other libraries
@@ -190,20 +194,6 @@ def foreign_attentions(model: nn.Module) -> dict[str, nn.Module]:
 def _without_scores(context: Tensor, weights: Tensor, query: Tensor) -> AttentionCall:
     """What another library shows: context and query [B, T, D], weights [B, H, T, S]; their logarithm is the scores."""
     return AttentionCall(context, weights, weights.log(), query)
-
-
-def _watch_transformers(name: str, keep: Keep) -> Callable[..., None]:
-    def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
-        weights = output[1] if isinstance(output, tuple) and len(output) > 1 else None
-        if not isinstance(weights, Tensor) or weights.dim() != 4:
-            raise ConfigError(
-                f"'{name}' ({type(module).__name__}) returns no attention weights, so it cannot be recorded: a fused "
-                f"kernel never forms them. Load the model with attn_implementation='eager'."
-            )
-        query = args[0] if args else named.get("hidden_states", output[0])
-        keep(_without_scores(output[0], weights, query))
-
-    return hook
 
 
 def _watch_torch(module: nn.MultiheadAttention, keep: Keep) -> list[RemovableHandle]:

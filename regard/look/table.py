@@ -22,7 +22,7 @@ from regard.data.images import Pixels
 from regard.errors import ConfigError, check_known, numbered
 from regard.look.text import label, visible
 from regard.look.tokens import Token
-from regard.look.trace import KINDS, Attended, Trace
+from regard.look.trace_data import KINDS, Attended, TraceData
 from regard.symbols import START, SYMBOLS
 
 HeadChoice = int | str | Sequence[int] | None
@@ -164,7 +164,7 @@ class Table:
     kind: str = "cross"
 
 
-def arrange(trace: Trace, show: Show | None = None, **options: Any) -> Table:
+def arrange(trace: TraceData, show: Show | None = None, **options: Any) -> Table:
     """The table of the module and head that `show` selects; `options` are those of `Show` by name."""
     wanted = Show(**options) if show is None else show
     seen = choose(trace, wanted.layer)
@@ -207,7 +207,7 @@ def quoted(word: Label) -> str:
     return f"\u2018\u2068{label(word.text)}\u2069\u2019"
 
 
-def choose(trace: Trace, layer: LayerChoice = None) -> Attended:
+def choose(trace: TraceData, layer: LayerChoice = None) -> Attended:
     """The module that `layer` names: a dotted name or a number among the leading kind; None is the default module."""
     if not trace.attention:
         raise ConfigError("This trace holds no attention, so there is nothing to draw.")
@@ -225,7 +225,7 @@ def choose(trace: Trace, layer: LayerChoice = None) -> Attended:
     raise ConfigError(f"There is no layer {layer} of {_KIND_WORDS[leading[0].kind]}; it has {has}.")
 
 
-def step_head(trace: Trace, seen: Attended) -> int:
+def step_head(trace: TraceData, seen: Attended) -> int:
     """The head of a module to go through step by step: its rows belong to the word that is written.
 
     This is the aligning head of the trace if it has no shift. Otherwise every head is measured by the mean weight that
@@ -237,7 +237,7 @@ def step_head(trace: Trace, seen: Attended) -> int:
     return max(range(seen.heads), key=lambda head: (1 - seen.shift_of(head), _on_links(trace, seen)[head]))
 
 
-def step_module(trace: Trace, layer: LayerChoice = None, head: HeadChoice = None) -> Attended:
+def step_module(trace: TraceData, layer: LayerChoice = None, head: HeadChoice = None) -> Attended:
     """The module to go through step by step: that of the chosen `layer` and `head`; else the default module
     or, where that aligns with a shift, the one with the best head as `step_head` measures it."""
     default = choose(trace, layer)
@@ -251,7 +251,7 @@ def step_module(trace: Trace, layer: LayerChoice = None, head: HeadChoice = None
     return max(leading_modules(trace), key=best)
 
 
-def _on_links(trace: Trace, seen: Attended) -> Array:
+def _on_links(trace: TraceData, seen: Attended) -> Array:
     """For each head of a module: the mean weight of its rows on the column that each belongs to, [H]."""
     guide = choose(trace) if seen.kind == leading_modules(trace)[0].kind else seen
     aligned = guide.weights.mean(0) if guide.aligning in (None, "mean") else guide.weights[guide.aligning]  # type: ignore[index]
@@ -266,7 +266,7 @@ def _on_links(trace: Trace, seen: Attended) -> Array:
     return np.asarray(seen.weights[:, rows, linked].mean(-1), dtype=np.float32)
 
 
-def shift_note(trace: Trace, seen: Attended, head: int, t: int) -> str:
+def shift_note(trace: TraceData, seen: Attended, head: int, t: int) -> str:
     """One sentence beside step t of a head whose rows belong to the word just read; empty for all others."""
     if not seen.shift_of(head):
         return ""
@@ -275,7 +275,7 @@ def shift_note(trace: Trace, seen: Attended, head: int, t: int) -> str:
     return SHIFTED.replace("{read}", word)
 
 
-def leading_modules(trace: Trace) -> list[Attended]:
+def leading_modules(trace: TraceData) -> list[Attended]:
     """The modules that connect target and source, or of the next kind that the trace has, by layer."""
     for kind in ("cross", "image", "fixed", "decoder", "encoder", "pool"):
         if modules := [seen for seen in trace.attention.values() if seen.kind == kind]:
@@ -314,7 +314,7 @@ def head_words(seen: Attended) -> list[str]:
     ]
 
 
-def tokens_of(trace: Trace, side: str) -> tuple[Token, ...]:
+def tokens_of(trace: TraceData, side: str) -> tuple[Token, ...]:
     """The tokens along one side of a module: see `regard.look.trace.KINDS`."""
     if side == "source":
         return trace.source.tokens
@@ -329,7 +329,7 @@ def tokens_of(trace: Trace, side: str) -> tuple[Token, ...]:
     return (Token("(the whole sentence)", ""),)
 
 
-def frame(trace: Trace, seen: Attended, show: Show, shift: int) -> tuple[tuple[Label, ...], tuple[Label, ...]]:
+def frame(trace: TraceData, seen: Attended, show: Show, shift: int) -> tuple[tuple[Label, ...], tuple[Label, ...]]:
     """All rows and columns of a module, special tokens included; with `shift`, row t is the word before."""
     if shift not in (0, 1):
         raise ConfigError(f"shift must be 0 or 1; got {shift}.")
@@ -373,7 +373,8 @@ def share_cell(text: str, before: Token, after: Token, punctuation: bool) -> boo
     if not (_is_letter(text, mark - 1) and _is_letter(text, mark + 1)):
         return False
     if text[mark] in _APOSTROPHES:
-        return left or _letters_from(text, at) in _ENDINGS
+        end = next((end for end in range(at, len(text)) if not _is_letter(text, end)), len(text))
+        return left or text[at:end].lower() in _ENDINGS
     return text[mark] in "-\u2010\u2011" or (
         text[mark] in ".,:" and text[mark - 1].isdigit() == text[mark + 1].isdigit()
     )
@@ -385,13 +386,6 @@ def _is_letter(text: str, at: int) -> bool:
 
 def _is_wide(letter: str) -> bool:
     return unicodedata.east_asian_width(letter) in "WF" and unicodedata.category(letter) == "Lo"
-
-
-def _letters_from(text: str, at: int) -> str:
-    end = at
-    while _is_letter(text, end):
-        end += 1
-    return text[at:end].lower()
 
 
 def _text(tokens: Sequence[Token], group: list[int], text: str) -> str:
@@ -427,15 +421,8 @@ def right_to_left(texts: Sequence[str]) -> bool:
     return sum(kind in ("R", "AL") for kind in kinds) > sum(kind == "L" for kind in kinds)
 
 
-def module_words(trace: Trace, seen: Attended) -> str:
-    """The kind of a module, named after its paper if that has a name."""
-    own = _PAPERS.get(str(trace.model.get("name", ""))) if seen.kind == "cross" else None
-    score = f" ({visible(seen.score)})" if seen.score and seen.kind != "fixed" else ""
-    return (own or _KIND_WORDS[seen.kind]) + score
-
-
 def caption(
-    trace: Trace,
+    trace: TraceData,
     seen: Attended,
     show: Show,
     sides: tuple[Sequence[Label], Sequence[Label]],
@@ -448,7 +435,9 @@ def caption(
     alike = [other for other in trace.attention.values() if other.kind == seen.kind]
     parts = [f"layer {seen.layer}"] if len(alike) > 1 else []
     parts += [head] if head else []
-    parts.append(module_words(trace, seen))
+    paper = _PAPERS.get(str(trace.model.get("name", ""))) if seen.kind == "cross" else None
+    score = f" ({visible(seen.score)})" if seen.score and seen.kind != "fixed" else ""
+    parts.append((paper or _KIND_WORDS[seen.kind]) + score)
     if KINDS[seen.kind][0] == "target" and seen.query == "previous" and seen.kind != "fixed":
         parts.append("computed from the state before each word")
     merged = show.words and any(len(word.tokens) > 1 for side in sides for word in side)

@@ -65,56 +65,42 @@ def as_side(tokens: "Side | Sequence[str | Token]") -> Side:
         raise DataError(f"Tokens must be a list of strings, one each; got one string of {len(tokens)} characters.")
     listed: list[Any] = list(tokens)
     if listed and all(isinstance(token, Token) for token in listed):
-        return Side("".join(_gaps(listed)), tuple(listed))
+        characters = [" "] * max(token.end for token in listed)  # what no token covers is a space
+        for token in listed:
+            if len(token.text) == token.end - token.start:
+                characters[token.start : token.end] = token.text
+        return Side("".join(characters), tuple(listed))
     for token in listed:
         if not isinstance(token, str):
             raise DataError(f"Tokens must be strings (or all of them Token); got {type(token).__name__}.")
-    return _from_pieces(listed)
-
-
-def _gaps(tokens: list[Token]) -> list[str]:
-    """Characters of a text that holds every token at its offsets; what no token covers becomes a space."""
-    text = [" "] * max((token.end for token in tokens), default=0)
-    for token in tokens:
-        if len(token.text) == token.end - token.start:
-            text[token.start : token.end] = token.text
-    return text
-
-
-def _from_pieces(pieces: list[str]) -> Side:
-    style = _style(pieces)
-    text, word, tokens, glued = "", -1, [], False
-    for piece in pieces:
+    style = _style(listed)
+    text, word, read, glued = "", -1, list[Token](), False
+    for piece in listed:
         if piece in SPECIAL:
-            tokens.append(Token(piece, piece, len(text), len(text), special=True))
+            read.append(Token(piece, piece, len(text), len(text), special=True))
             glued = False
             continue
-        shown, begins = _read(piece, style, glued)
+        if style in ("▁", "Ġ"):
+            shown, begins = piece.replace(style, ""), piece.startswith(style)
+        elif style == "##":
+            shown, begins = piece.removeprefix("##"), not piece.startswith("##")
+        else:
+            shown, begins = piece.removesuffix(style), not glued
         glued = style == "@@" and piece.endswith("@@")
         if begins or word < 0:
             word += 1
             text += " " if text else ""
         start = len(text)
         text += shown
-        tokens.append(Token(shown or piece, piece, start, len(text), word=word))
-    return Side(text, tuple(tokens))
+        read.append(Token(shown or piece, piece, start, len(text), word=word))
+    return Side(text, tuple(read))
 
 
 def _style(pieces: list[str]) -> str:
+    """The mark of the vocabulary that these pieces are from; empty without any."""
     for mark in ("▁", "Ġ"):
         if any(piece.startswith(mark) for piece in pieces):
             return mark
     if any(piece.startswith("##") and len(piece) > 2 for piece in pieces):
         return "##"
     return "@@" if any(piece.endswith("@@") and len(piece) > 2 for piece in pieces) else ""
-
-
-def _read(piece: str, style: str, glued: bool) -> tuple[str, bool]:
-    """What a piece shows, and whether it begins a word."""
-    if style in ("▁", "Ġ"):
-        return piece.replace(style, ""), piece.startswith(style)
-    if style == "##":
-        return (piece[2:], False) if piece.startswith("##") else (piece, True)
-    if style == "@@":
-        return piece.removesuffix("@@"), not glued
-    return piece, True

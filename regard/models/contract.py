@@ -203,7 +203,7 @@ def check_bound(name: str, bound: int) -> None:
 
 
 def check_target(target: Tensor, source: Tensor | None = None) -> None:
-    """Refuse texts that are not ids [B, T], or not of as many rows as the source (what that is, `check_batch` says)."""
+    """Refuse texts that are not ids [B, T], or have another number of rows than the source (see `check_batch`)."""
     rows = len(source) if source is not None and source.dim() == 2 else None
     if target.dim() != 2 or not _whole(target) or (rows is not None and len(target) != rows):
         pairs = "" if rows is None else f" for the {rows} rows of the source"

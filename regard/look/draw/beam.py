@@ -10,12 +10,12 @@ from regard.look.draw import matrix
 from regard.look.palette import FAINT, INK
 from regard.look.table import Show
 from regard.look.text import columns, label, plain_piece
-from regard.look.trace import Beam, BeamNode, Trace
+from regard.look.trace_data import Beam, BeamNode, TraceData
 
 _BEST, _KEPT, _CUT = "#124983", "#6ba3cf", "#b8bfc8"
 
 
-def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
+def figure(trace: TraceData, show: Show) -> tuple[Figure, str]:
     """The search tree: a node names its token and the log-probability of its prefix; an edge is as thick as the token
     was probable. The winner is dark, cut candidates are grey and dashed (left out with pruned=False)."""
     if trace.beam is None or not trace.beam.nodes:
@@ -30,7 +30,11 @@ def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
     drawing, axes = matrix.canvas(*size)
     axes.set(xlim=(first - 0.4, last + 0.6), ylim=(max(heights.values(), default=0) + 0.7, -0.7))
     axes.axis("off")
-    best = _path(trace.beam, shown)
+    best: set[int] = set()  # the winner's path
+    at = shown.get(trace.beam.ranked[0]) if trace.beam.ranked else None
+    while at is not None and at.id not in best:
+        best.add(at.id)
+        at = shown.get(at.parent) if at.parent is not None else None
     for node in sorted(shown.values(), key=lambda node: (node.id in best, not node.pruned, -node.id)):
         _edge(axes, node, shown, heights, node.id in best)
     for node in shown.values():
@@ -41,7 +45,9 @@ def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
         f"below a token the log-probability up to it, beside a rank the score that decides; thickness is probability"
     )
     matrix.under(axes, caption + ("; dashed: cut" if show.pruned else ""), show.title, size)
-    return drawing, _summary(trace.beam, shown, best)
+    words = " ".join(label(plain_piece(shown[id].token)) for id in sorted(best, key=lambda id: shown[id].step))
+    size_words = f"Beam search of size {trace.beam.size} with {counted(len(shown), 'candidate')}"
+    return drawing, f"{size_words}; the winner is: {words}."
 
 
 def layout(beam: Beam, shown: dict[int, BeamNode]) -> dict[int, float]:
@@ -68,15 +74,6 @@ def layout(beam: Beam, shown: dict[int, BeamNode]) -> dict[int, float]:
         else:
             line += 1
     return heights
-
-
-def _path(beam: Beam, shown: dict[int, BeamNode]) -> set[int]:
-    at = shown.get(beam.ranked[0]) if beam.ranked else None
-    found: set[int] = set()
-    while at is not None and at.id not in found:
-        found.add(at.id)
-        at = shown.get(at.parent) if at.parent is not None else None
-    return found
 
 
 def _edge(axes: Axes, node: BeamNode, shown: dict[int, BeamNode], heights: dict[int, float], best: bool) -> None:
@@ -108,8 +105,3 @@ def _name(axes: Axes, node: BeamNode, y: float, best: bool, rank: int | None) ->
         style = {"color": _BEST if best else INK, "fontweight": "bold" if best else "normal", "zorder": 4}
         away = (6 + 3.2 * columns(text), 0)
         matrix.note(axes, f"{rank}.  {node.score:.3f}", place, away, 8.5, ha="left", va="center", **style)
-
-
-def _summary(beam: Beam, shown: dict[int, BeamNode], best: set[int]) -> str:
-    words = [label(plain_piece(shown[id].token)) for id in sorted(best, key=lambda id: shown[id].step)]
-    return f"Beam search of size {beam.size} with {counted(len(shown), 'candidate')}; the winner is: {' '.join(words)}."

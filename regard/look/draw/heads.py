@@ -13,7 +13,7 @@ from regard.look.measure import measure
 from regard.look.palette import FAINT, INK
 from regard.look.table import Label, Show, Table, arrange, leading_modules
 from regard.look.text import columns, label
-from regard.look.trace import Trace
+from regard.look.trace_data import TraceData
 
 _LONGEST = 16  # letters of a name
 _ORDINALS = {2: "second", 3: "third"}
@@ -21,7 +21,7 @@ _ROOM = 0.075  # inches that a word's name needs; thumbnails grow for it
 _WIDEST = 24.0  # inches of all thumbnails of a layer at most
 
 
-def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
+def figure(trace: TraceData, show: Show) -> tuple[Figure, str]:
     """Thumbnails of every head of the modules that join target and source, on one scale from 0 to 1.
 
     Words are on the outside: those of the target left of each layer, those of the source below the last one.
@@ -61,11 +61,13 @@ def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
             text = f"entropy {numbers['entropy']:.1f}  diagonal {numbers['diagonality']:.2f}"
             matrix.note(axes, text, (0, 1), (0, 3), min(6.5, wide * 4.4), color=FAINT, **above)
             last = axes if down == 0 else last
+    about = f"every head, source across, target down; entropy in nats, mean over rows ({counted(most, 'head')} a layer)"
+    parts = [part for part in first.caption.split(", ") if not part.startswith(("layer ", "head "))]
     if last is not None:
         matrix.legend(last, palette, wide, tall)
         matrix.under(
             drawing.add_axes((left / width, 0, 1 - left / width, 1), frameon=False, xticks=[], yticks=[]),
-            _caption(first.caption, most) + (f", {names.left_out}" if names.left_out else ""),
+            ", ".join(part for part in (about, *parts, names.left_out) if part),
             show.title,
             (width, height),
         )
@@ -101,9 +103,3 @@ class _Names:
             place = {"ha": "right", "va": "center_baseline"} if bottom is None else {"va": "top", "rotation": 90}
             style: dict[str, Any] = {"ha": "center", **place, **matrix.style_of(labels[at], changed)}
             matrix.write(axes, x, y, label(labels[at].text, _LONGEST), self.sizes[side], offset, **style)
-
-
-def _caption(caption: str, heads: int) -> str:
-    parts = [part for part in caption.split(", ") if not part.startswith(("layer ", "head "))]
-    text = f"every head, source across, target down; entropy in nats, mean over rows ({counted(heads, 'head')} a layer)"
-    return ", ".join([text, *parts])

@@ -6,20 +6,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from regard.look.palette import CHANGED, FAINT, INK, SHADES, ink_on, mix
 from regard.look.palette import palette as find_palette
 from regard.look.table import Label, Show, Table, arrange, summary
 from regard.look.text import columns, label, visible, wrap
-from regard.look.trace import Trace
+from regard.look.trace_data import TraceData
 
 _SLANTED = {"ha": "left", "va": "center_baseline", "rotation_mode": "anchor"}
 _MOST_SQUARES = 60  # beyond, squares become one image: viewers cannot open an SVG of a hundred thousand shapes
 _MOST_CELLS = 1200  # beyond, neighbouring cells share a dot
 
 
-def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
+def figure(trace: TraceData, show: Show) -> tuple[Figure, str]:
     """The matrix of one module; `show.links` outlines the strongest source word of each target word."""
     table, palette = arrange(trace, show), show.palette or "blue"
     count = max(1, *table.weights.shape)
@@ -35,8 +34,10 @@ def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
     name(axes, table, size, cell, trace.changed())
     if show.numbers and cell >= 0.27:
         _write_numbers(axes, table, palette, cell)
-    if show.links:
-        _outline(axes, table)
+    for t, row in enumerate(table.weights):
+        if show.links and row.max(initial=0) > 0:
+            s = int(row.argmax())
+            axes.plot([s, s + 1, s + 1, s, s], [t, t, t + 1, t + 1, t], color=CHANGED, linewidth=1.4, clip_on=False)
     legend(axes, palette, across * cell, rows * cell)
     under(axes, caption, show.title, (across * cell, rows * cell))
     return drawing, f"{summary(table)} {table.caption}."
@@ -61,7 +62,10 @@ def colours(name: str) -> LinearSegmentedColormap:
 
 def paint(axes: Axes, table: Table, name: str, step: int = 1) -> None:
     """The squares, on a fixed scale from 0 to 1."""
-    weights = _pool(table.weights, step)
+    weights = table.weights
+    if step > 1 and weights.size:  # the largest weight of each `step` x `step` block
+        for axis, size in enumerate(weights.shape):
+            weights = np.maximum.reduceat(weights, range(0, size, step), axis)
     rows, across = (max(1, size) for size in table.weights.shape)
     settings: dict[str, Any] = {"cmap": colours(name), "vmin": 0, "vmax": 1}
     if not table.weights.size:
@@ -76,15 +80,6 @@ def paint(axes: Axes, table: Table, name: str, step: int = 1) -> None:
     axes.set_ylim(rows, 0)
     axes.set(xticks=[], yticks=[])
     frame(axes)
-
-
-def _pool(weights: NDArray[np.float32], step: int) -> NDArray[np.float32]:
-    """The largest weight of each `step` x `step` block."""
-    if step == 1 or not weights.size:
-        return weights
-    rows, across = weights.shape
-    pooled = np.maximum.reduceat(np.maximum.reduceat(weights, range(0, rows, step), 0), range(0, across, step), 1)
-    return np.asarray(pooled, dtype=np.float32)
 
 
 def name(axes: Axes, table: Table, size: float, cell: float, changed: tuple[set[int], set[int]]) -> None:
@@ -133,13 +128,6 @@ def _write_numbers(axes: Axes, table: Table, name: str, cell: float) -> None:
             s + 0.5, t + 0.5, text, fontsize=cell * 72 * (0.29 if value >= 0.05 else 0.23), ha="center", va="center",
             color=ink_on(mix(hues, value)) if value >= 0.05 or name != "blue" else "#6b7480",
         )  # fmt: skip
-
-
-def _outline(axes: Axes, table: Table) -> None:
-    for t, row in enumerate(table.weights):
-        if row.size and row.max() > 0:
-            s = int(row.argmax())
-            axes.plot([s, s + 1, s + 1, s, s], [t, t, t + 1, t + 1, t], color=CHANGED, linewidth=1.4, clip_on=False)
 
 
 def legend(axes: Axes, name: str, width: float, height: float) -> None:

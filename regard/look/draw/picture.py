@@ -19,13 +19,13 @@ from regard.look.maps import Cells, background, describe, map_of, region_of, sha
 from regard.look.palette import CHANGED, FAINT, INK
 from regard.look.table import Show, arrange
 from regard.look.text import label
-from regard.look.trace import Picture, Trace
+from regard.look.trace_data import Picture, TraceData
 
 _WIDE = 3.2  # inches of a map
 _FRAME = 1.7  # inches of a frame of a film
 
 
-def film(trace: Trace, show: Show) -> tuple[Figure, str]:
+def film(trace: TraceData, show: Show) -> tuple[Figure, str]:
     """A film strip: one frame for each word, all on one scale."""
     image, table = size_of(trace), arrange(trace, show)
     behind = background(show.picture, image)
@@ -57,7 +57,7 @@ def film(trace: Trace, show: Show) -> tuple[Figure, str]:
     return drawing, f"Attention of {counted(count, 'word')} over a picture. {caption}."
 
 
-def one(trace: Trace, show: Show) -> tuple[Figure, str]:
+def one(trace: TraceData, show: Show) -> tuple[Figure, str]:
     """The picture beside the map of word `show.step` (from 0), or of all words together: the sum of their weights."""
     size, table = size_of(trace), arrange(trace, show)
     cells = map_of(table, show.step, size)
@@ -79,7 +79,7 @@ def one(trace: Trace, show: Show) -> tuple[Figure, str]:
     return drawing, caption
 
 
-def region(trace: Trace, show: Show) -> tuple[Figure, str]:
+def region(trace: TraceData, show: Show) -> tuple[Figure, str]:
     """The reverse: how much each word attends to the region `show.cells`, as bars."""
     size, table = size_of(trace), arrange(trace, show)
     top, left, bottom, right = region_of(show.cells, size.grid)

@@ -12,21 +12,26 @@ from numpy.typing import NDArray
 from regard.errors import ConfigError
 from regard.look.draw import matrix
 from regard.look.palette import HEADS, INK
-from regard.look.table import HeadChoice, Label, LayerChoice, Show, Table, arrange, choose, summary
+from regard.look.table import HeadChoice, Label, Show, Table, arrange, choose, summary
 from regard.look.text import label
-from regard.look.trace import Trace
+from regard.look.trace_data import TraceData
 
 Places = tuple[NDArray[np.float64], NDArray[np.float64]]
 _PATTERNS = ("", "///", "...", "\\\\\\", "xxx", "---", "+++", "ooo")  # heads differ by more than their colour
 
 
-def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
+def figure(trace: TraceData, show: Show) -> tuple[Figure, str]:
     """The strongest links that together hold `show.mass` of each row. `show.each_head` draws the heads of the layer
     side by side in their own colours, patterns and numbers (`show.head` may then list some of them)."""
     mass = show.mass
     if not 0 < mass <= 1:
         raise ConfigError(f"mass must be above 0 and at most 1; got {mass}.")
-    picked = _heads(trace, show.layer, show.head) if show.each_head else []
+    picked: list[int] = []
+    if show.each_head:
+        if isinstance(show.head, str):
+            raise ConfigError(f"each_head needs numbers of heads; got '{show.head}'.")
+        every = range(choose(trace, show.layer).heads) if show.head is None else show.head
+        picked = [every] if isinstance(every, int) else list(every)[: len(HEADS)]
     drawn: list[HeadChoice] = [*picked] or [show.head]
     tables = [arrange(trace, replace(show, head=one)) for one in drawn]
     table = tables[0]
@@ -49,7 +54,11 @@ def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
         caption = caption.replace(
             f"head {picked[0]}", f"heads {', '.join(map(str, picked))} each in its own pattern", 1
         )
-        _key(axes, picked)
+        for number, one_head in enumerate(picked):
+            colour, away = HEADS[number], (number - (len(picked) - 1) / 2) * 40
+            box = {"boxstyle": "round,pad=0.25", "facecolor": colour + "55", "edgecolor": colour}
+            style = {"ha": "center", "color": INK, "bbox": {**box, "hatch": _PATTERNS[number]}}
+            matrix.note(axes, f"head {one_head}", (0.5, 1), (away, 6), 8, xycoords="axes fraction", **style)
     matrix.under(axes, f"{caption}; links that hold {mass:.0%} of each row's mass", show.title, (wide + 1.5, tall))
     return drawing, f"{summary(table)} {table.caption}."
 
@@ -65,15 +74,6 @@ def strongest(row: NDArray[np.float32], mass: float) -> list[int]:
         return []
     enough = int(np.searchsorted(total, mass * total[-1] * (1 - 1e-6))) + 1
     return [int(at) for at in order[:enough] if row[at] > 0]
-
-
-def _heads(trace: Trace, layer: LayerChoice, head: HeadChoice) -> list[int]:
-    seen = choose(trace, layer)
-    if head is None:
-        return list(range(min(seen.heads, len(HEADS))))
-    if isinstance(head, str):
-        raise ConfigError(f"each_head needs numbers of heads; got '{head}'.")
-    return [head] if isinstance(head, int) else list(head)[: len(HEADS)]
 
 
 def _places(count: int, rows: int) -> NDArray[np.float64]:
@@ -124,11 +124,3 @@ def _column(
     for each, y in zip(labels, places, strict=True):
         style = {"ha": align, "va": "center_baseline", **matrix.style_of(each, changed)}
         matrix.note(axes, label(each.text), (x, y), (offset, 0), size, **style)
-
-
-def _key(axes: Axes, heads: list[int]) -> None:
-    for number, one in enumerate(heads):
-        colour = HEADS[number]
-        box = {"boxstyle": "round,pad=0.25", "facecolor": colour + "55", "edgecolor": colour}
-        away, style = (number - (len(heads) - 1) / 2) * 40, {"bbox": {**box, "hatch": _PATTERNS[number]}, "color": INK}
-        matrix.note(axes, f"head {one}", (0.5, 1), (away, 6), 8, xycoords="axes fraction", ha="center", **style)

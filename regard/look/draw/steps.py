@@ -15,13 +15,13 @@ from regard.look.palette import DIVERGING, FAINT, INK
 from regard.look.table import Show, shift_note, step_head, step_module, tokens_of
 from regard.look.text import label, plain_piece, visible
 from regard.look.tokens import Token
-from regard.look.trace import KINDS, Attended, Trace
+from regard.look.trace_data import KINDS, Attended, TraceData
 
 _ROLES = {"query": "#cc79a7", "scores": "#e69f00", "weights": "#0072b2", "context": "#009e73", "output": "#56b4e9"}
 _MOST_BARS = 40
 
 
-def figure(trace: Trace, show: Show) -> tuple[Figure, str]:
+def figure(trace: TraceData, show: Show) -> tuple[Figure, str]:
     """Everything that was computed when target token `show.step` was written, one role = one colour."""
     seen = step_module(trace, show.layer, show.head)
     step, head = show.step or 0, step_head(trace, seen) if show.head is None else show.head  # one, never their mean

@@ -19,9 +19,9 @@ from regard.look.draw import beam, fonts, heads, matrix, picture, ribbons, steps
 from regard.look.palette import FAINT, INK
 from regard.look.table import Show
 from regard.look.text import visible
-from regard.look.trace import Trace
+from regard.look.trace_data import TraceData
 
-_VIEWS: dict[str, Callable[[Trace, Show], tuple[Figure, str]]] = {
+_VIEWS: dict[str, Callable[[TraceData, Show], tuple[Figure, str]]] = {
     "matrix": matrix.figure,
     "ribbons": ribbons.figure,
     "heads": heads.figure,
@@ -39,7 +39,7 @@ _NO_DATES: dict[str, dict[str, None]] = {
 _MANY_PIXELS, _MOST_PIXELS = 4_000, 12_000  # along one side of a PNG: by default, and with a dpi
 
 
-def render(trace: Trace, ending: str, view: str = "matrix", show: Show | None = None) -> bytes:
+def render(trace: TraceData, ending: str, view: str = "matrix", show: Show | None = None) -> bytes:
     """The bytes of one view; `ending` is .png, .svg or .pdf."""
     wanted = show or Show()
     dpi = wanted.dpi
@@ -80,18 +80,16 @@ def save(make: Callable[[], tuple[Figure, str]], words: Iterable[str], ending: s
             metadata=_NO_DATES[ending],
             **quick,
         )
-    return _described(buffer.getvalue(), summary) if ending == ".svg" else buffer.getvalue()
-
-
-def _described(svg: bytes, summary: str) -> bytes:
-    """The SVG with a title that a screen reader reads, fonts found elsewhere, and no address of anything."""
-    text = re.sub(r"<!DOCTYPE[^>]*>\n", "", svg.decode("utf-8"), count=1)
+    if ending != ".svg":
+        return buffer.getvalue()
+    # A title that a screen reader reads, fonts found elsewhere, and no address of anything.
+    text = re.sub(r"<!DOCTYPE[^>]*>\n", "", buffer.getvalue().decode("utf-8"), count=1)
     text = re.sub(r"(font-family: [^;\"]*)", r"\1, sans-serif", text)
     title = f"<title>{escape(visible(summary))}</title>"
     return re.sub(r"(<svg [^>]*)>", lambda found: f'{found[1]} role="img">\n {title}', text, count=1).encode("utf-8")
 
 
-def _words(trace: Trace) -> list[str]:
+def _words(trace: TraceData) -> list[str]:
     tokens = [*trace.source.tokens, *trace.target.tokens]
     found = [visible(token.text) for token in tokens] + [visible(trace.source.text), visible(trace.target.text)]
     found += [visible(text) for token in tokens for text, _ in token.topk]

@@ -10,7 +10,7 @@ from regard.look.palette import paint
 from regard.look.palette import palette as find_palette
 from regard.look.table import Label, Show, arrange, right_to_left
 from regard.look.text import columns, label, wrap
-from regard.look.trace import Array, Attended, Trace
+from regard.look.trace_data import Attended, TraceData
 from regard.look.trace_file import fits
 from regard.symbols import SYMBOLS, UNKNOWN
 
@@ -20,7 +20,7 @@ _NEAR = 3  # tokens to either side whose mean weight is printed
 NOWHERE = 0.5  # a row with less total weight has most likely reached the end without stopping
 
 
-def matrix(trace: Trace, show: Show) -> str:
+def matrix(trace: TraceData, show: Show) -> str:
     """The matrix as lines of at most `show.across` columns; a wide matrix is cut into several, one below another.
 
     With colours each weight is a block of its colour (24-bit), with its number in hundredths; without, a shade
@@ -42,18 +42,11 @@ def matrix(trace: Trace, show: Show) -> str:
         ]
         blocks.append("\n".join([*top, *body]))
     caption = wrap(table.caption.replace(", source runs right to left", ""), width)
-    return "\n".join(
-        [
-            "\n\n".join(blocks),
-            _legend(hues if colour else None, "1, numbers are hundredths"),
-            caption,
-            *_remarks(trace),
-            "",
-        ]
-    )
+    legend = _legend(hues if colour else None, "1, numbers are hundredths")
+    return "\n".join(["\n\n".join(blocks), legend, caption, *_remarks(trace), ""])
 
 
-def film(trace: Trace, show: Show) -> str:
+def film(trace: TraceData, show: Show) -> str:
     """A caption's words, each over the map of its weights, as many side by side as fit into `show.across`."""
     width, size, table = show.across, size_of(trace), arrange(trace, show)
     rows, across = size.grid
@@ -111,7 +104,7 @@ def _legend(hues: tuple[str, ...] | None, most: str) -> str:
     return f"weights: 0 {''.join(paint(' ', hues, at / 19) for at in range(20))} {most}"
 
 
-def _remarks(trace: Trace) -> list[str]:
+def _remarks(trace: TraceData) -> list[str]:
     """Model-specific values: the coverage of the source words, the positions where monotonic attention stopped, the
     probability that each target word was copied, weights by distance if scores depend on it, and heads that share keys.
     Most models have none."""
@@ -131,7 +124,9 @@ def _remarks(trace: Trace) -> list[str]:
     for kind in ("encoder", "decoder"):
         near = [one for one in trace.attention.values() if one.kind == kind and one.score in ("relative", "alibi")]
         if near:
-            means = _by_distance(np.mean([one.weights.mean(0) for one in near], axis=0))
+            mean = np.mean([one.weights.mean(0) for one in near], axis=0)  # [T, T]
+            diagonals = {at: mean.diagonal(at) for at in range(-_NEAR, _NEAR + 1)}  # -1 is the token before
+            means = ", ".join(f"{at:+d} {values.mean():.2f}" for at, values in diagonals.items() if values.any())
             lines.append(f"weight by distance in the {kind} ({near[0].score}): {means}")
     heads = max((one.heads for one in trace.attention.values() if one.kind == "cross"), default=0)
     shared = trace.model.get("key_heads", 0)
@@ -141,19 +136,12 @@ def _remarks(trace: Trace) -> list[str]:
     return lines
 
 
-def _written(trace: Trace, seen: Attended, t: int) -> str:
+def _written(trace: TraceData, seen: Attended, t: int) -> str:
     """A target token; an unknown one stands for the source word that it points at."""
     token, row = trace.target.tokens[t], seen.weights.mean(0)[t]  # [S]
     if token.piece != SYMBOLS[UNKNOWN] or not row.any():  # without any weight it points at nothing
         return token.text
     return f"{token.text} ({trace.source.tokens[row.argmax()].text})"
-
-
-def _by_distance(weights: Array) -> str:
-    """The mean weight [T, T] of a token at each distance from the token that attends; -1 is the one before it. Tokens
-    after it are left out where they are hidden."""
-    diagonals = {at: weights.diagonal(at) for at in range(-_NEAR, _NEAR + 1)}
-    return ", ".join(f"{at:+d} {values.mean():.2f}" for at, values in diagonals.items() if values.any())
 
 
 DRAWN = {"matrix": matrix, "film": film}

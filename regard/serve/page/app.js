@@ -82,7 +82,7 @@ function kinds() {
 
 // What a kind of model needs, loaded when one of it is shown.
 const MODULES = {
-  translate: ["translate", "guide", "whatif", "alignment", "steps", "compare", "beam"],
+  translate: ["translate", "guide", "whatif", "alignment", "steps", "compare"],
   caption: ["caption", "picture"],
 };
 const loaded = new Set();
@@ -141,6 +141,7 @@ async function start() {
   const tries = document.querySelector(".examples");
   state.on(["models", "model", "text"], () => examples(tries));
   state.on(["models", "model"], kinds);
+  state.on(["view"], () => state.get("view") === "beam" && import("./beam.js")); // the search, when it is opened
   state.read();
   try {
     const waiting = document.querySelector(".waiting");

@@ -4,8 +4,6 @@ import { announce, button, h, put } from "./dom.js";
 import { crossing, withoutAttention } from "./guide.js";
 import { state } from "./state.js";
 
-const KEY = "regard-tour";
-
 /** A part of the step of the chosen word. */
 const part = (sub) => () => ({ view: "steps", whole: false, layer: null, head: null, t: crossing().t, s: null, sub });
 
@@ -76,7 +74,6 @@ class Tour extends HTMLElement {
 
   start() {
     if (!state.get("trace")?.looks) return announce("Translate a sentence with a model that has attention first.");
-    localStorage.setItem(KEY, "seen");
     this.stops = STOPS.filter((one) => !one.possible || one.possible());
     this.from = document.activeElement;
     this.hidden = false;
@@ -85,7 +82,6 @@ class Tour extends HTMLElement {
 
   go(at) {
     const stop = this.stops[at];
-    this.number = at;
     state.set({ ...stop.at(), preview: null });
     const last = at === this.stops.length - 1;
     const next = button(last ? "Done" : "Next", () => (last ? this.leave() : this.go(at + 1)), { class: "strong" });
@@ -106,33 +102,35 @@ class Tour extends HTMLElement {
     this.point(stop.shown);
   }
 
-  /** Mark what the stop is about as soon as it is there; a later stop ends this. */
-  async point(selector) {
-    const { number } = this;
-    for (let turn = 0; turn < 60 && !this.hidden && number === this.number; turn++) {
+  /** Mark what the stop is about: as soon as it is there, and again whenever the view is drawn again. */
+  point(selector) {
+    const mark = () => {
       const found = document.querySelector(selector);
-      if (found && found !== this.marked) {
-        this.marked?.classList.remove("toured");
-        this.marked = found;
-        found.classList.add("toured");
-        found.scrollIntoView({ block: "nearest" });
-      } else if (found) return;
-      await new Promise((done) => setTimeout(done, 100));
-    }
+      if (!found || found.classList.contains("toured")) return;
+      this.unmark();
+      found.classList.add("toured");
+      found.scrollIntoView({ block: "nearest" });
+    };
+    this.drawn?.disconnect();
+    this.drawn = new MutationObserver(mark);
+    this.drawn.observe(document.getElementById("view"), { childList: true, subtree: true });
+    this.unmark();
+    mark();
+  }
+
+  unmark() {
+    for (const one of document.querySelectorAll(".toured")) one.classList.remove("toured");
   }
 
   leave() {
     this.hidden = true;
-    this.marked?.classList.remove("toured");
-    this.marked = null;
+    this.drawn.disconnect();
+    this.unmark();
     this.from?.focus?.({ preventScroll: true });
   }
 }
 
 customElements.define("regard-tour", Tour);
-
-/** Whether the tour was taken on this computer: then it is not offered again. */
-export const toured = () => localStorage.getItem(KEY) === "seen";
 
 /** Begin the tour. */
 export function startTour() {
