@@ -60,11 +60,11 @@ def own() -> float:
 def prepared(folder: Path, progress: Any) -> Any:
     """The corpus of `folder`, made at the first call."""
     from regard.data.pairs import PairEncoding
-    from regard.data.prepare import Preparing, prepare
+    from regard.data.prepare import prepare
     from regard.data.settings import DataConfig
 
     config = DataConfig(source=str(folder / "source"), target=str(folder / "target"))
-    return prepare(PairEncoding(config), folder / "run", Preparing(progress))
+    return prepare(PairEncoding(config), folder / "run", progress)
 
 
 def measure(folder: Path) -> None:

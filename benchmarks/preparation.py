@@ -14,7 +14,7 @@ from pathlib import Path
 
 from regard.config import override, read
 from regard.data.pairs import PairEncoding
-from regard.data.prepare import Preparing, prepare
+from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
 
 
@@ -30,7 +30,7 @@ def main(source: str, target: str, *settings: str) -> None:
 
     report("all", 0, None)
     with tempfile.TemporaryDirectory() as folder:
-        made = prepare(PairEncoding(config), Path(folder) / "run", Preparing(report))
+        made = prepare(PairEncoding(config), Path(folder) / "run", report)
         report("all", 0, None)
     last["vocabulary"] = (*first["tokenising"][:2], first["vocabulary"][2])  # it is reported once, when it begins
     print(f"{made.tallies[0].total} pairs\n{'stage':12}{'clock s':>10}{'processor s':>13}{'its thread s':>14}")

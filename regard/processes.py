@@ -24,6 +24,7 @@ from typing import Any
 # The parent itself is never forked: a fork would copy its threads and CUDA. macOS does not support forks well.
 context: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 _starting = threading.Lock()
+_SAFE = ("PYTHONSAFEPATH", "while a child starts")
 
 
 class DiedError(Exception):
@@ -77,9 +78,8 @@ class ChildProcess:
         self.dead = False
         self._connection, theirs = context.Pipe()
         self._beat = context.RawValue("d", 0.0)
-        self._process = context.Process(
-            target=_run_child, args=(theirs, self._beat, dict(os.environ), load), daemon=True
-        )
+        environment = dict(variable for variable in os.environ.items() if variable != _SAFE)  # of another child's start
+        self._process = context.Process(target=_run_child, args=(theirs, self._beat, environment, load), daemon=True)
         self._numbers = itertools.count()
         self._calls: dict[int, Call] = {}
         self._lock, self._sending, self._started = threading.Lock(), threading.Lock(), threading.Event()
@@ -88,7 +88,7 @@ class ChildProcess:
 
         def follow() -> None:
             try:
-                with _starting, safe_path():
+                with _starting, _safe_path():
                     context.set_forkserver_preload(list(preload))
                     self._process.start()  # takes seconds if the fork server has to start first
             except Exception as error:  # such as too many processes
@@ -199,17 +199,16 @@ def settle(future: "Future[Any]", result: Any = None, error: BaseException | Non
 
 
 @contextmanager
-def safe_path() -> Iterator[None]:
+def _safe_path() -> Iterator[None]:
     """Python interpreters that are started in the block do not import modules from the current folder."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
+    name, value = _SAFE
+    safe = os.environ.get(name)
+    os.environ[name] = safe or value
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
+        if not safe:
+            del os.environ[name]
 
 
 # --- in the child

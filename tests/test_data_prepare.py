@@ -16,7 +16,7 @@ from regard.data.batching import round_up
 from regard.data.documents import DocumentEncoding
 from regard.data.encoding import have_text
 from regard.data.pairs import PairEncoding, PairSet, Resampled
-from regard.data.prepare import Preparing, prepare, survey
+from regard.data.prepare import prepare, survey
 from regard.data.settings import DataConfig, DocumentDataConfig, TextDataConfig
 from regard.data.store import ColumnType, Store, find_store, id_type, write_store
 from regard.data.text_corpus import TextEncoding
@@ -61,11 +61,11 @@ def test_a_second_call_gives_the_same_and_does_the_work_once(tmp_path, subwords,
     config = change(write_corpus(tmp_path), subwords=subwords, joint=joint)
     run = tmp_path / "run"
     stages: list[str] = []
-    first = prepare(PairEncoding(config), run, Preparing(lambda stage, done, total: stages.append(stage)))
+    first = prepare(PairEncoding(config), run, lambda stage, done, total: stages.append(stage))
     assert "vocabulary" in stages
     times = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     stages.clear()
-    again = prepare(PairEncoding(config), run, Preparing(lambda stage, done, total: stages.append(stage)))
+    again = prepare(PairEncoding(config), run, lambda stage, done, total: stages.append(stage))
     assert stages == []
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == times
     assert ids(first.train) == ids(again.train)
@@ -80,20 +80,22 @@ def test_a_vocabulary_of_another_run_and_its_tokenised_corpus_are_used_without_r
     config = change(write_corpus(tmp_path), cache=str(tmp_path / "cache"))
     first = prepare(PairEncoding(config), tmp_path / "one")
     stages: list[str] = []
-    how = Preparing(lambda stage, done, total: stages.append(stage))
+    report = lambda stage, done, total: stages.append(stage)  # noqa: E731
     shared = change(config, vocabulary_from=str(tmp_path / "one"))
-    second = prepare(PairEncoding(shared), tmp_path / "two", how)
+    second = prepare(PairEncoding(shared), tmp_path / "two", report)
     assert stages == ["vocabulary"]
     assert (second.fingerprint, ids(second.train)) == (first.fingerprint, ids(first.train))
     larger = change(shared, source=str(tmp_path / "more.en"), target=str(tmp_path / "more.fr"))
     write_corpus(tmp_path, 300, "more")
-    third = prepare(PairEncoding(larger), tmp_path / "three", how)
+    third = prepare(PairEncoding(larger), tmp_path / "three", report)
     assert "reading" in stages
     assert third.vocabularies[0].fingerprint == first.vocabularies[0].fingerprint
     assert len(third.train) == 280
     stages.clear()
     with pytest.raises(DataError, match=r"data\.vocabulary_from names .*none"):
-        prepare(PairEncoding(change(config, cache="", vocabulary_from=str(tmp_path / "none"))), tmp_path / "four", how)
+        prepare(
+            PairEncoding(change(config, cache="", vocabulary_from=str(tmp_path / "none"))), tmp_path / "four", report
+        )
     assert "reading" not in stages
 
 
@@ -376,7 +378,7 @@ def write_task(folder, task: str, animals=ANIMALS, count=60):
         "text": (TextEncoding, TextDataConfig(files=str(path), subwords="word")),
         "documents": (DocumentEncoding, DocumentDataConfig(files=str(path))),
     }[task]
-    return path, lambda run, **how: prepare(encoding(config), run, Preparing(**how))
+    return path, lambda run, **how: prepare(encoding(config), run, **how)
 
 
 TASKS = ("pairs", "text", "documents")
@@ -490,7 +492,7 @@ def test_files_that_change_while_they_are_read_are_refused(tmp_path, monkeypatch
             path.write_text(path.read_text().replace("wolf", "mole"), encoding="utf-8")
 
     with pytest.raises(DataError, match="The corpus changed while it was read"):
-        prepare(tmp_path / "run", progress=change_it)
+        prepare(tmp_path / "run", report=change_it)
     assert not (tmp_path / "run" / "corpus").exists()
     prepare(tmp_path / "run")
     made = b"".join(file.read_bytes() for file in (tmp_path / "run").glob("[stw]*.json"))

@@ -17,7 +17,6 @@ from PIL import Image
 
 from regard.corpora import shapes
 from regard.data.captions import (
-    CaptionConfig,
     PictureFiles,
     beside,
     open_captions,
@@ -26,6 +25,7 @@ from regard.data.captions import (
 )
 from regard.data.images import MOST_PIXELS, as_tensor, encode_png, read_picture
 from regard.data.prepare import prepare
+from regard.data.settings import CaptionConfig
 from regard.errors import ConfigError, DataError
 from regard.evaluate.scores import score_captions
 from regard.models.captioner import PRESETS

@@ -18,7 +18,7 @@ from regard.api.heads import Heads, keep_choice
 from regard.look import Trace
 from regard.look.html import page_tree
 from regard.look.trace_file import write
-from regard.runs import folder as runs
+from regard.runs.folder import SEAL, entry, make_manifest
 from regard.serve.access import Access, AccessToken
 
 pytestmark = pytest.mark.browser
@@ -46,11 +46,11 @@ def back(run: Path, folder: Path) -> Path:
     """The same model for the opposite direction: to turn words around is to turn them back."""
     shutil.copytree(run, folder)
     settings, manifest = folder / "config.toml", folder / "manifest.json"
-    text = settings.read_bytes().rpartition(runs.SEAL)[0].decode()
+    text = settings.read_bytes().rpartition(SEAL)[0].decode()
     settings.write_text(re.sub(r'(source|target)_language = "(en|de)"', _other, text), "utf-8")
     known = json.loads(manifest.read_text("utf-8"))["files"]
-    known["config.toml"] = runs.entry(settings.read_bytes())
-    manifest.write_bytes(runs.make_manifest(known, {}))
+    known["config.toml"] = entry(settings.read_bytes())
+    manifest.write_bytes(make_manifest(known, {}))
     return folder
 
 

@@ -90,8 +90,11 @@ def test_the_description_says_what_a_change_holds(server: Server) -> None:
     assert answer.status_code == 200, answer.text
     listed = [one["kind"] for one in answer.json()["changes"]]
     assert listed == ["mask", "temperature"]
-    assert "`set-row` | `t`, `position`, `head`" in (Path(__file__).parents[1] / "docs" / "serving.md").read_text()
-    assert list(schemas["SetRow"]["properties"]) == ["kind", "t", "position", "head"]
+    assert (
+        "`set-row` | `t`, `position` or `weights`, `head`"
+        in (Path(__file__).parents[1] / "docs" / "serving.md").read_text()
+    )
+    assert list(schemas["SetRow"]["properties"]) == ["kind", "t", "position", "weights", "head"]
 
 
 def test_the_description_names_the_ways_to_send_a_token(server: Server) -> None:

@@ -11,8 +11,7 @@ import small
 from commands import KillAfter, SignalLater, metrics, regard, sha256, steps_made
 
 from regard.errors import RunError
-from regard.runs import folder as runs
-from regard.runs.folder import checkpoints, newest_checkpoint, read_cursor, read_tensors
+from regard.runs.folder import checkpoints, newest_checkpoint, read_cursor, read_tensors, save_checkpoint
 from regard.training import loop
 from regard.training.events import Resumed, Saved, Stepped
 
@@ -197,15 +196,13 @@ def test_checkpoints_written_while_training_continues_change_no_bit(model, tmp_p
 
 @pytest.mark.parametrize("disk", [Later(), ThreadPoolExecutor(1)], ids=["later", "thread"])
 def test_a_checkpoint_that_cannot_be_written_while_training_continues_ends_training(tmp_path, monkeypatch, disk):
-    save = runs.save_checkpoint
-
     def fill_up(run, step, *parts):
         if step > 2:
             raise RunError(f"The checkpoint of step {step} could not be saved: No space left on device.")
-        return save(run, step, *parts)
+        return save_checkpoint(run, step, *parts)
 
     monkeypatch.setattr(loop, "writer", lambda device: disk)
-    monkeypatch.setattr(runs, "save_checkpoint", fill_up)
+    monkeypatch.setattr("regard.training.checkpoints.save_checkpoint", fill_up)
     with pytest.raises(RunError, match="step 4 could not be saved"):
         small.train("bahdanau", tmp_path / "run", "train.steps=8", "train.save_every=2", "train.keep=1")
     assert [folder.name for folder in checkpoints(tmp_path / "run")] == ["000002"]

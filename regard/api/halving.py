@@ -6,8 +6,8 @@ share.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from regard.errors import ConfigError, counted, need
 from regard.training.events import Event, Validated
@@ -57,6 +57,4 @@ def check_halving(factor: int, settings: Iterable[str], validate_every: set[int]
         raise ConfigError("--halving compares runs at their validations; set one train.validate_every for all.")
 
 
-def need_optuna() -> Any:
-    """Optuna, or an error that says how to install it."""
-    return need("optuna", "--halving needs Optuna; install it: pip install 'regard[halving]'.")
+need_optuna = partial(need, "optuna", "--halving needs Optuna; install it: pip install 'regard[halving]'.")

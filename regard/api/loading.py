@@ -57,7 +57,7 @@ def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None
 def _translator(run: Path, experiment: Experiment, device: str) -> Translator:
     source, target = (Vocabulary.load(run, side) for side in ("source", "target"))
     model = _open(run, experiment, device, source_vocabulary=len(source), target_vocabulary=len(target))
-    return Translator(model, source, target, experiment, _name(run), find_choice(run, model, experiment.train))
+    return Translator(model, source, target, experiment, run.resolve().name, find_choice(run, model, experiment.train))
 
 
 # The modules of the other tasks and engines are imported by the functions that need them.
@@ -67,7 +67,8 @@ def _captioner(run: Path, experiment: Experiment, device: str) -> Any:
     from regard.api.captioner import CaptionWriter
 
     words = Vocabulary.load(run, "target")
-    return CaptionWriter(_open(run, experiment, device, target_vocabulary=len(words)), words, experiment, _name(run))
+    model = _open(run, experiment, device, target_vocabulary=len(words))
+    return CaptionWriter(model, words, experiment, run.resolve().name)
 
 
 def _classifier(run: Path, experiment: Experiment, device: str) -> Any:
@@ -76,14 +77,15 @@ def _classifier(run: Path, experiment: Experiment, device: str) -> Any:
 
     words, classes = load_words(run)
     model: Any = _open(run, experiment, device, vocabulary=len(words), classes=len(classes))
-    return Classifier(model, words, classes, experiment, _name(run))
+    return Classifier(model, words, classes, experiment, run.resolve().name)
 
 
 def _writer(run: Path, experiment: Experiment, device: str) -> Any:
     from regard.api.language_model import Writer
 
     words = Vocabulary.load(run, "text")
-    return Writer(_open(run, experiment, device, vocabulary=len(words)), words, experiment, _name(run))
+    model = _open(run, experiment, device, vocabulary=len(words))
+    return Writer(model, words, experiment, run.resolve().name)
 
 
 _LOADERS: dict[str, Callable[[Path, Experiment, str], Any]] = {
@@ -125,10 +127,6 @@ def _open(run: Path, experiment: Experiment, device: str, **sizes: int) -> nn.Mo
     make = partial(build, experiment.name, dataclasses.replace(experiment.model, **sizes))
     model = build_filled(make, read_full_shapes(weights), partial(read_weights, weights), str(weights))
     return model.to(choose_device(device)).eval()
-
-
-def _name(run: Path) -> str:
-    return run.resolve().name
 
 
 def check_direction(first: Translator, other: Translator) -> None:

@@ -80,12 +80,15 @@ def read_sweep(path: str | Path, settings: Sequence[str] = ()) -> list[Trial]:
     tables = load_toml(Path(path))
     for name in tables:
         check_known("part", name, (*OWN, *SECTIONS), " of a sweep")
-    seeds, test = _seeds(tables.get("seeds", [1])), _test(tables.get("test", {}))
+    seeds, test = tables.get("seeds", [1]), _test(tables.get("test", {}))
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
+        raise ConfigError(f"seeds must be a list of whole numbers, as in seeds = [1, 2, 3]; got {seeds!r}.")
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"Every seed makes the same run again; name each once, got seeds = {seeds!r}.")
     common: dict[str, Any] = load_toml(Path(str(tables["config"]))) if "config" in tables else {}
-    check_tables(common)
+    for given in (common, {name: table for name, table in tables.items() if name in SECTIONS}):
+        check_tables(given)
     for section in SECTIONS:
-        if not isinstance(tables.get(section, {}), Mapping):
-            raise ConfigError(f"[{section}] must be a table of settings; got {tables[section]!r}.")
         common[section] = {**common.get(section, {}), **tables.get(section, {})}
     common = gather(common, settings=settings)
     trials: dict[str, Trial] = {}
@@ -163,14 +166,6 @@ def _resolve(tables: Mapping[str, Any], run: Path = Path()) -> Experiment:
     return experiment
 
 
-def _seeds(given: Any) -> list[int]:
-    if not isinstance(given, list) or not given or not all(type(seed) is int for seed in given):
-        raise ConfigError(f"seeds must be a list of whole numbers, as in seeds = [1, 2, 3]; got {given!r}.")
-    if len(set(given)) < len(given):
-        raise ConfigError(f"Every seed makes the same run again; name each once, got seeds = {given!r}.")
-    return given
-
-
 def _test(given: Any) -> dict[str, str]:
     """The files of the test set with their SHA-256. They are read once now: a missing one is found before training."""
     if given == {}:
@@ -218,7 +213,13 @@ def start_training(out: Path, threads: int, started: str = ".", factor: int = 0)
                 continue
             if ended in BEFORE_THE_END:
                 raise RunError(f"{run} was stopped and saved.")
-            sources, references = read_test_set(trial, experiment, run)
+            if trial.test:
+                sources, references = (list(read_lines(trial.test[side])) for side in ("source", "target"))
+            else:
+                shown = open_data(experiment, run).shown
+                if not shown:
+                    raise DataError("The run holds out no sentences; set data.held_out above 0, or give a [test] set.")
+                sources, references = map(list, zip(*shown, strict=True))
             translator = load(run, experiment.train.device, "translate")
             yield {
                 "seconds": training_seconds(run),
@@ -231,16 +232,6 @@ def start_training(out: Path, threads: int, started: str = ".", factor: int = 0)
             }
 
     return work
-
-
-def read_test_set(trial: Trial, experiment: Experiment, run: Path) -> list[list[str]]:
-    """The sentences to translate and their translations: the files of [test], or the validation set of the run."""
-    if trial.test:
-        return [list(read_lines(trial.test[side])) for side in ("source", "target")]
-    data = open_data(experiment, run, None)
-    if not data.shown:
-        raise DataError("The run holds out no sentences; set data.held_out above 0, or give a [test] set.")
-    return list(map(list, zip(*data.shown, strict=True)))
 
 
 def sweep(

@@ -40,7 +40,6 @@ FURTHER = {"rate": 0.0003, "epochs": 10}  # of fine-tuning; with more, a model f
 # Fine-tuning on tens of pairs: number of updates, epochs at most, batches of an epoch, pairs of a batch at least, a
 # rate that learns them without affecting other sentences, and how full batches of sentences of unequal length are.
 SMALL_CORPUS = {"updates": 150, "epochs": 20, "batches": 8, "pairs": 6, "rate": 0.0001, "full": 2 / 3}
-SUITS = {"schedule": "cosine", "optimiser": "adam"}  # rate, warm-up and beta2 are chosen for these
 
 Given = Mapping[str, Any]  # [train] settings
 Choice = tuple[dict[str, Any], list[str]]  # settings, and the reasons for them
@@ -87,13 +86,13 @@ def choose(data: Mapping[str, Any], minutes: float, given: Given) -> Choice:
     common, updates = by_the_clock(minutes, seen, where, given, batch_sizes(where).least)
     model = {
         "name": "transformer", "preset": "tiny", "norm": "pre", "layers": layers, "width": width,
-        "heads": heads_of(width), "inner": 4 * width,
+        **parts_of(width),
         "dropout": 0.0 if epochs < 3 else 0.1 if epochs < 8 else 0.2 if epochs < 25 else 0.3,
     }  # fmt: skip
     rate = 0.003 if width <= 128 else 0.002 if width <= 256 else 0.001
     train, falls = agreed({**common, "epochs": 0, "rate": rate}, given)
     reasons = [
-        f"{_chosen(size, minutes, where)}:",
+        f"{chosen_for(size, minutes, where)}:",
         f"a Transformer of {counted(layers, 'layer')} and width {width}, {weights:,} weights "
         f"besides the vocabulary (about {speed:,.0f} pieces a second): {why}",
         f"a joint vocabulary of at most {vocabulary:,} pieces; batches of "
@@ -108,7 +107,8 @@ def choose(data: Mapping[str, Any], minutes: float, given: Given) -> Choice:
     return {"data": pieces, "model": model, "train": train}, reasons
 
 
-def _chosen(size: CorpusSize, minutes: float, where: torch.device) -> str:
+def chosen_for(size: CorpusSize, minutes: float, where: torch.device) -> str:
+    """What the settings are chosen for, in words."""
     pairs, pieces = counted(size.pairs, "pair", ",.0f"), counted(round(size.length), "piece")
     return f"chosen for {pairs} of about {pieces} and {counted(minutes, 'minute', 'g')} on {where.type}"
 
@@ -136,7 +136,7 @@ def choose_further(data: Mapping[str, Any], minutes: float, start: str, given: G
     measured = at_most(batch_sizes(where).measured, size)
     speed = pace(model, vocabulary, max(3, int(size.length)), where, measured)
     train, why = further(size, minutes, speed, where, given)
-    return {"train": train}, [f"{_chosen(size, minutes, where)}, starting from {start}:", *why]
+    return {"train": train}, [f"{chosen_for(size, minutes, where)}, starting from {start}:", *why]
 
 
 def further(size: CorpusSize, minutes: float, speed: float, where: torch.device, given: Given) -> Choice:
@@ -193,7 +193,8 @@ def by_the_clock(
 
 def agreed(chosen: dict[str, Any], given: Given) -> tuple[dict[str, Any], str]:
     """The chosen settings without those that the `given` ones exclude, and a sentence about the learning rate."""
-    own = [name for name, value in SUITS.items() if given.get(name, value) != value]
+    suitable = {"schedule": "cosine", "optimiser": "adam"}  # rate, warm-up and beta2 are chosen for these
+    own = [name for name, value in suitable.items() if given.get(name, value) != value]
     if not own:
         return chosen, f"a learning rate of {given.get('rate', chosen['rate']):g} that falls to zero at the end"
     dropped = [name for name in ("schedule", "rate", "warmup", "beta2") if name not in given]
@@ -232,13 +233,11 @@ def fastest_fit(
     least = batch_sizes(device).least
     wanted = f"{UPDATES:,} updates and see {PER_WEIGHT} pieces for each weight, or {EPOCHS} epochs, in that time"
     best = (*SIZES[0], *rates[SIZES[0]], f"the smallest of {len(SIZES)} sizes; none can make {wanted}")
-    enough_of = (
-        f"the largest of {len(SIZES)} sizes that can make {wanted}, with at most {PER_PIECE} weights for each piece"
-    )
+    fits = f"the largest of {len(SIZES)} sizes that can make {wanted}, with at most {PER_PIECE} weights for each piece"
     for (layers, width), (speed, weights) in rates.items():
         enough = max(min(PER_WEIGHT * weights, EPOCHS * pieces), UPDATES * least)
         if speed * seconds >= enough and weights <= PER_PIECE * pieces:
-            best = layers, width, speed, weights, f"{enough_of} of the corpus"
+            best = layers, width, speed, weights, f"{fits} of the corpus"
     return best
 
 
@@ -258,18 +257,18 @@ def speeds(
     (few, short), (many, long) = points[0], points[-1]
     b = max((long - short) / (many - few), 0.0) if len(points) > 1 else short / few
     a, least = max(short - b * few, 0.0), short if len(points) == 1 else 0.0
-    counted = {(layers, width): count_weights(layers, width) for layers, width in SIZES}
-    return {
-        shape: (1 / max(least, a + b * (weights + vocabulary * shape[1])), weights)
-        for shape, weights in counted.items()
-    }
+    found = {}
+    for layers, width in SIZES:
+        weights = count_weights(layers, width)
+        found[layers, width] = 1 / max(least, a + b * (weights + vocabulary * width)), weights
+    return found
 
 
 def shaped(layers: int, width: int, vocabulary: int) -> Any:
     """A Transformer of this size."""
-    sizes = {"layers": layers, "width": width, "heads": heads_of(width), "inner": 4 * width}
-    both = {"source_vocabulary": vocabulary, "target_vocabulary": vocabulary}
-    return build("transformer", dataclasses.replace(preset("transformer", "tiny"), norm="pre", **sizes, **both))
+    sizes = {"layers": layers, "width": width, "source_vocabulary": vocabulary, "target_vocabulary": vocabulary}
+    tiny = preset("transformer", "tiny")
+    return build("transformer", dataclasses.replace(tiny, norm="pre", **sizes, **parts_of(width)))
 
 
 @cache
@@ -289,8 +288,7 @@ def pace(model: torch.nn.Module, vocabulary: int, length: int, device: torch.dev
     """Target pieces a second in training `model` with batches of `tokens`: the fastest of three updates after a
     first. Its weights change."""
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-6)
-    gpu = device.type == "cuda"
-    rows = max(1, tokens // length)
+    gpu, rows = device.type == "cuda", max(1, tokens // length)
     ids = torch.randint(4, vocabulary, (rows, length), device=device)
     lengths = torch.full((rows,), length, device=device)
     taken = []
@@ -309,6 +307,6 @@ def pace(model: torch.nn.Module, vocabulary: int, length: int, device: torch.dev
     return rows * length / min(taken[1:])
 
 
-def heads_of(width: int) -> int:
-    """Heads of 32 dimensions, in a large model of 64."""
-    return max(2, width // (64 if width >= 512 else 32))
+def parts_of(width: int) -> dict[str, int]:
+    """The settings that follow from the width: heads of 32 dimensions, in a large model of 64."""
+    return {"heads": max(2, width // (64 if width >= 512 else 32)), "inner": 4 * width}

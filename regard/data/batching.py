@@ -86,7 +86,8 @@ class ShardedPlan(EpochPlan):
         blocks = -(-len(source_lengths) // BLOCK)
         # The blocks of a shard are the same in all epochs, and so is the number of its batches.
         self.shards = np.array_split(_shuffled(blocks, [self.seed]), -(-blocks // BLOCKS)) if blocks else []
-        counts = np.array([self._count(shard) for shard in range(len(self.shards))], np.int64)
+        kinds = (np.sort(self._kinds(self._examples(shard))) for shard in range(len(self.shards)))
+        counts = np.array([len(_borders(some, batch_tokens)) for some in kinds], np.int64)
         self.order = _shuffled(len(counts), [self.seed, epoch])
         self.ends = np.cumsum(counts[self.order])
         self.read: tuple[int, list[NDArray[np.int64]]] = -1, []  # the last shard and its batches
@@ -113,10 +114,6 @@ class ShardedPlan(EpochPlan):
         """The sort key of each example: the lengths of both sides as one number."""
         source, target = (round_up(side[examples]) if self.even else side[examples] for side in self.lengths)
         return source << 32 | target
-
-    def _count(self, shard: int) -> int:
-        """The number of batches of a shard; it does not depend on the order of ties."""
-        return len(_borders(np.sort(self._kinds(self._examples(shard))), self.batch_tokens))
 
     def _batches(self, shard: int) -> list[NDArray[np.int64]]:
         examples = self._examples(shard)

@@ -13,7 +13,7 @@ from regard.data.tmx import are_varieties, choose_languages, find_tag, list_lang
 from regard.errors import ConfigError, DataError, check_file, counted
 from regard.files.document import format_of
 from regard.text.lines import READING, Digests, Reading, bare_name, language_of, read_files, read_lines
-from regard.text.pharaoh import Alignment, Link, parse_pharaoh
+from regard.text.pharaoh import Link, parse_pharaoh
 
 Files = tuple[str, ...]
 GOLD = "gold"  # the links that come with a built-in corpus
@@ -179,21 +179,17 @@ def with_links(corpus: Corpus[Pair], files: tuple[str, ...], reading: Reading) -
                     f"{counted(counts[1], 'pair')}; line n must hold the links of pair n, and be empty if it has none."
                 )
             where = f"{line[0]}, line {line[1]},"
-            yield pair._replace(links=tuple(sorted(_inside(pair, parse_pharaoh(line[2], where), where))))
+            links = sorted(parse_pharaoh(line[2], where))
+            S, T = len(pair.source.split()), len(pair.target.split())
+            for source, target in links if S and T else ():
+                if source >= S or target >= T:
+                    raise DataError(
+                        f"{where} links words {source}-{target}, but its pair has {counted(S, 'source word')} and "
+                        f"{counted(T, 'target word')}, counted from 0; is it the alignment of another corpus?"
+                    )
+            yield pair._replace(links=tuple(links))
 
     return Corpus(read, corpus.files, corpus.parts, corpus.place)
-
-
-def _inside(pair: Pair, links: Alignment, where: str) -> Alignment:
-    """The links, all of which must be between words of the pair."""
-    sizes = len(pair.source.split()), len(pair.target.split())
-    for link in sorted(links) if all(sizes) else ():
-        if link[0] >= sizes[0] or link[1] >= sizes[1]:
-            raise DataError(
-                f"{where} links words {link[0]}-{link[1]}, but its pair has {counted(sizes[0], 'source word')} "
-                f"and {counted(sizes[1], 'target word')}, counted from 0; is it the alignment of another corpus?"
-            )
-    return links
 
 
 def note_files(config: DataConfig) -> list[str]:

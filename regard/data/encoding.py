@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
 from sys import getsizeof
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from regard.corpora.registry import check_kind
 from regard.data.settings import as_files
@@ -21,16 +21,7 @@ from regard.text.lines import Digests
 FIRST_LINES = 5  # line numbers that a tally keeps for each reason
 
 
-class Numbered(Protocol):
-    """An example of a corpus."""
-
-    @property
-    def line(self) -> int:
-        """Its number, from 1, counted over all files without gaps."""
-        ...
-
-
-T = TypeVar("T", bound=Numbered)
+T = TypeVar("T")  # an example; its `line` is its number, from 1, counted over all files without gaps
 
 
 class Corpus(Generic[T]):
@@ -41,11 +32,7 @@ class Corpus(Generic[T]):
     """
 
     def __init__(
-        self,
-        read: Callable[[Digests], Iterable[T]],
-        files: Sequence[str] = (),
-        parts: Iterable[str] = (),
-        place: str = "line",
+        self, read: Callable[[Digests], Iterable[T]], files: Sequence[str], parts: Iterable[str], place: str = "line"
     ) -> None:
         self.read, self.files, self.parts, self.place = read, files, list(parts), place
         self.digests: Digests = {}

@@ -182,8 +182,15 @@ class PairEncoding(Encoding[Pair]):
     def encode(self, items: Sequence[Pair], tally: Tally, tokenise: Tokenise) -> Rows[Pair]:
         texts = self.columns(items)
         sides = [tokenise(which, column) for which, column in enumerate(texts)]
-        reasons = _reasons(self.config, have_text(texts), [side.lengths[:] - 1 for side in sides])
-        reasons = [pair.unfit or reason for pair, reason in zip(items, reasons, strict=True)]
+        lengths, ratio = [side.lengths[:] - 1 for side in sides], self.config.max_ratio  # tokens, [N]
+        shorter, longer = np.minimum(*lengths), np.maximum(*lengths)
+        cases = {
+            "empty": ~np.array(have_text(texts)) | (shorter == 0),
+            "too long": longer > self.config.max_length,
+            "ratio": bool(ratio) & (longer > ratio * shorter),
+        }
+        chosen = np.select(list(cases.values()), list(cases), "").tolist()
+        reasons = [pair.unfit or reason for pair, reason in zip(items, chosen, strict=True)]  # empty: the pair is kept
         for pair, reason in zip(items, reasons, strict=True):
             if reason:
                 tally.drop(reason, pair.line)
@@ -217,11 +224,3 @@ class PairEncoding(Encoding[Pair]):
         shared = f"{len(source)}, shared by both sides"
         sizes = shared if source is target else f"{len(source)} source, {len(target)} target"
         return [f"vocabulary: {sizes}", *note_files(self.config)]
-
-
-def _reasons(config: DataConfig, usable: Sequence[bool], lengths: Sequence[Array]) -> list[str]:
-    """The reason why each pair is dropped, empty if it is kept; `lengths` are the tokens of its two sides."""
-    shorter, longer = np.minimum(*lengths), np.maximum(*lengths)  # [N]
-    uneven = bool(config.max_ratio) & (longer > config.max_ratio * shorter)
-    cases = {"empty": ~np.array(usable) | (shorter == 0), "too long": longer > config.max_length, "ratio": uneven}
-    return list(np.select(list(cases.values()), list(cases), "").tolist())

@@ -41,20 +41,8 @@ _LARGE, _CORES = 50_000, 4  # least examples and threads for which processes are
 _ELSEWHERE = {"cache", "sampling", "vocabulary_from", "max_line", "max_unpacked", "streams", "vectors"}
 
 
-class Preparing(NamedTuple):
-    """How a corpus is prepared for a run.
-
-    With `fixed`, the vocabularies in the run folder are used whatever corpus they were made from, because a model was
-    trained with them. `expected` is the fingerprint that the run was trained with so far; a different one is refused
-    before anything is written.
-    """
-
-    progress: Stages = lambda stage, done, total: None
-    fixed: bool = False
-    expected: str = ""
-
-
-PLAIN = Preparing()
+def quiet(stage: str, done: int, total: int | None) -> None:
+    """Report no progress."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +113,7 @@ class Survey(NamedTuple):
         return [item for item in usable if not self.holds_out(item)]
 
 
-def survey(encoding: Encoding[Any], report: Stages = PLAIN.progress) -> Survey:
+def survey(encoding: Encoding[Any], report: Stages = quiet) -> Survey:
     """The first pass: count, choose what to hold out, keep every 2^n-th example."""
     keys, kept, stride, size, total = array("Q"), [], 1, 0, 0
     wanted, seed = 0 if encoding.dev else encoding.config.held_out, encoding.config.seed
@@ -164,32 +152,39 @@ def _sample_stride(encoding: Encoding[Any], total: int, stride: int) -> int:
 
 
 @without_collector()  # collecting among millions of small objects would take most of the time
-def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Data:
+def prepare(
+    encoding: Encoding[Any], folder: Path, report: Stages = quiet, fixed: bool = False, expected: str = ""
+) -> Data:
     """Make or find the vocabularies and the tokenised corpus of the run `folder`.
 
-    With several processes, call it in one process first.
+    With `fixed`, the vocabularies in the run folder are used whatever corpus they were made from, because a model was
+    trained with them. `expected` is the fingerprint that the run was trained with so far; a different one is refused
+    before anything is written. With several processes, call it in one process first.
     """
     config, shared = encoding.config, getattr(encoding.config, "cache", "")
-    surveyed = cache(lambda: survey(encoding, how.progress))  # once, and only if it is needed
+    surveyed = cache(lambda: survey(encoding, report))  # once, and only if it is needed
     there = all((folder / f"{name}.json").exists() for name in encoding.names)
-    elsewhere = "" if there and how.fixed else getattr(config, "vocabulary_from", "")
+    elsewhere = "" if there and fixed else getattr(config, "vocabulary_from", "")
     if elsewhere:
-        how.progress("vocabulary", 0, None)
-        _load_from(encoding, elsewhere)
+        report("vocabulary", 0, None)
+        try:
+            encoding.load(Path(elsewhere))
+        except DataError as error:
+            raise DataError(f"data.vocabulary_from names {elsewhere}: {error}") from None
     if not ((there or elsewhere) and (shared or (folder / "corpus").is_dir())):
         surveyed()  # also computes the digests of the files; with vocabularies and a store, only these are needed
     source = _content(encoding)
-    kept = there and not elsewhere and (how.fixed or all(made_from(folder, name) == source for name in encoding.names))
+    kept = there and not elsewhere and (fixed or all(made_from(folder, name) == source for name in encoding.names))
     if kept:
         encoding.load(folder)
     elif not elsewhere:
         found = surveyed()
-        how.progress("vocabulary", 0, None)
+        report("vocabulary", 0, None)
         encoding.make(found.sample())
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in _ELSEWHERE}
     vocabularies = [vocabulary.fingerprint for vocabulary in encoding.vocabularies]
     fingerprint = fingerprint_of([STORE_FORMAT, source, settings, vocabularies, encoding.depends()])
-    if how.expected and fingerprint != how.expected:
+    if expected and fingerprint != expected:
         raise RunError(
             f"The corpus differs from the one that {folder} was trained on; restore it to resume, or use another --out."
         )
@@ -199,7 +194,7 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
     place = Path(shared) / fingerprint[:16] if shared else folder / "corpus"
     store, notes = find_store(place, fingerprint)
     if store is None:
-        store = _tokenise(surveyed(), folder, place, (fingerprint, source), how.progress)
+        store = _tokenise(surveyed(), folder, place, (fingerprint, source), report)
     tallies = [Tally(**known) for known in store.about["tallies"]]
     if not tallies[0].kept:
         raise DataError(f"Nothing is left to train on: {tallies[0]}.")
@@ -209,14 +204,6 @@ def prepare(encoding: Encoding[Any], folder: Path, how: Preparing = PLAIN) -> Da
     train, dev = encoding.open(store.parts["train"], training=True), encoding.open(store.parts["dev"], training=False)
     notes += encoding.describe(train, dev)
     return Data(encoding, train, dev, store.about["shown"], tallies, fingerprint, notes)
-
-
-def _load_from(encoding: Encoding[Any], run: str) -> None:
-    """The vocabularies of another run."""
-    try:
-        encoding.load(Path(run))
-    except DataError as error:
-        raise DataError(f"data.vocabulary_from names {run}: {error}") from None
 
 
 def _content(encoding: Encoding[Any]) -> str:

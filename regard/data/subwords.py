@@ -41,9 +41,6 @@ class Subwords:
         some = (index for index in range(len(self)) if self.processor.is_byte(index))
         return {index: bytes([int(self.pieces[index][3:5], 16)]) for index in some}
 
-    def ids(self, text: str) -> list[int]:
-        return list(self.processor.encode(text, out_type=int))
-
     def many(self, texts: list[str], end: bool) -> list[list[int]]:
         known = self.processor.eos_id() == END  # an imported model may have another end symbol
         rows = list(self.processor.encode(texts, out_type=int, add_eos=end and known, num_threads=1))
@@ -55,7 +52,7 @@ class Subwords:
         The leading space of a piece is not part of its span, unless the piece is only a space. All bytes of a character
         have the span of that character.
         """
-        ids = self.ids(text)
+        ids = list(self.processor.encode(text, out_type=int))
         # Only the processor knows the surface of an unknown piece.
         surfaces = (
             self.processor.encode(text, out_type=str) if UNKNOWN in ids else [self.pieces[index] for index in ids]
@@ -79,9 +76,6 @@ class Subwords:
 
     def join(self, ids: list[int]) -> str:
         return str(self.processor.decode(ids))
-
-    def piece(self, index: int) -> str:
-        return self.pieces[index]
 
     def surfaces(self, ids: list[int]) -> list[bytes]:
         """What each id adds to the text, as UTF-8, including the space before the text."""

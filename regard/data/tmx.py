@@ -21,6 +21,7 @@ FIRST_UNITS = 50_000  # units of a file in which to look for its languages
 _PRICE = 100  # characters that are charged for each text, even if it is empty
 _CODES = frozenset(("bpt", "ept", "it", "ph", "ut", "sub"))  # markup of the original document, not its words
 _BREAKS = re.compile(r"[\t\r\n]+")
+_ILLEGAL = dict.fromkeys(code for code in range(32) if chr(code) not in "\t\n\r")  # control characters, in XML
 
 
 class Unit(NamedTuple):
@@ -40,7 +41,10 @@ def read_units(path: str, reading: Reading = READING, digests: Digests | None = 
         text, _, _ = decode_file(read_whole(path, LARGEST, reading, digests), path, form)
         try:
             languages, pairs = form.pairs(text)
-            yield from (_unit(languages, pair) for pair in pairs)
+            tags = tuple(map(plain_tag, languages))
+            for pair in pairs:  # each text as one line
+                texts = {tag: _BREAKS.sub(" ", text).strip() for tag, text in zip(tags, pair, strict=True)}
+                yield Unit(tags[0], {tag: text for tag, text in texts.items() if text})
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
         return
@@ -65,13 +69,6 @@ def read_units(path: str, reading: Reading = READING, digests: Digests | None = 
             raise found.refusal(f"more than {KINDS} names of elements and attributes")
         yield from found.units
         found.units.clear()
-
-
-def _unit(languages: tuple[str, str], pair: tuple[str, str]) -> Unit:
-    """A unit of a PO or XLIFF file; its texts are one line each."""
-    tags = tuple(map(plain_tag, languages))
-    texts = {tag: _BREAKS.sub(" ", text).strip() for tag, text in zip(tags, pair, strict=True)}
-    return Unit(tags[0], {tag: text for tag, text in texts.items() if text})
 
 
 class _Found(InertXML):
@@ -219,14 +216,9 @@ def write_memory(pairs: Iterable[tuple[str, str]], source: str, target: str) -> 
     parts = [_HEAD.format(version=quoteattr(__version__), source=languages[0])]
     for pair in pairs:
         sides = (
-            f"<tuv xml:lang={language}><seg>{escape(_legal(text))}</seg></tuv>"
+            f"<tuv xml:lang={language}><seg>{escape(text.translate(_ILLEGAL))}</seg></tuv>"
             for language, text in zip(languages, pair, strict=True)
         )
         parts.append(f"<tu>{''.join(sides)}</tu>\n")
     parts.append("</body>\n</tmx>\n")
     return "".join(parts).encode("utf-8")
-
-
-def _legal(text: str) -> str:
-    """The text without the control characters that XML does not allow."""
-    return "".join(character for character in text if character >= " " or character in "\t\n\r")

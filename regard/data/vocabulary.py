@@ -42,10 +42,7 @@ class Vocabulary:
     """
 
     def __init__(self, tokens: Subwords | Plain, kind: str, form: str = "none", lowercase: bool = False) -> None:
-        self.tokens = tokens
-        self.kind = kind
-        self.form = form
-        self.lowercase = lowercase
+        self.tokens, self.kind, self.form, self.lowercase = tokens, kind, form, lowercase
 
     @classmethod
     def train(
@@ -114,7 +111,7 @@ class Vocabulary:
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The piece of each id; symbols have names such as </s>."""
-        return [self.tokens.piece(index) for index in self._checked(ids)]
+        return [self.tokens.pieces[index] for index in self._checked(ids)]
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -160,7 +157,7 @@ class Vocabulary:
         header: dict[str, object] = {**self._header(), "fingerprint": self.fingerprint, "made_from": source}
         model = {f"{name}.model": self.tokens.content} if isinstance(self.tokens, Subwords) else {}
         if isinstance(self.tokens, Plain):
-            header["tokens"] = self.tokens.tokens
+            header["tokens"] = self.tokens.pieces
         return {**model, f"{name}.json": (json.dumps(header, ensure_ascii=True) + "\n").encode()}
 
     def save(self, folder: Path, name: str, source: str = "") -> list[Path]:
@@ -188,9 +185,9 @@ class Vocabulary:
                 tokens = Plain(kind, listed)
         except FileNotFoundError:
             raise DataError(f"There is no vocabulary file {path}; the run folder is incomplete.") from None
+        except DataError:
+            raise
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            if isinstance(error, DataError):
-                raise
             raise DataError(f"{path} is not a vocabulary, or is damaged: {brief(error)}.") from None
         vocabulary = cls(tokens, kind, form, lowercase)
         if vocabulary.fingerprint != header.get("fingerprint"):

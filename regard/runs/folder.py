@@ -92,24 +92,19 @@ def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | No
     """The manifest of a folder, which must name the files `needed`; its files, or those of `check`, are verified."""
     path = folder / "manifest.json"
     try:
-        content = read_small(path)
-        found = json.loads(content)
-        version = found["run"]
-        checked = {name: str(entry["sha256"]) for name, entry in found["files"].items()}
+        manifest = unseal(read_small(path))
+        version = manifest["run"]
+        sums = {name: str(entry["sha256"]) for name, entry in manifest["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise RunError(f"{path} is missing or damaged; restore it from a copy.") from None
     if version != VERSION:
         raise RunError(
             f"{folder} has layout version {version}; this version of regard reads {VERSION}. Train it again."
         )
+    if not set(needed) <= sums.keys():
+        raise RunError(f"{path} is damaged: it does not name all files; restore it from a copy.")
     try:
-        manifest = unseal(content)
-    except ValueError:
-        manifest = {}
-    if not manifest or not set(needed) <= checked.keys():
-        raise RunError(f"{path} is damaged: its checksum does not match; restore it from a copy.")
-    try:
-        check_files(folder, {name: checked[name] for name in (checked if check is None else check)})
+        check_files(folder, {name: sums[name] for name in (sums if check is None else check)})
     except DataError as error:
         raise RunError(str(error)) from None
     return manifest

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import RunError
-from regard.runs import folder as runs
 from regard.runs.experiment import Experiment, resolve
+from regard.runs.folder import belongings, find_weights, pack, read_config, read_shapes, read_tensors, write_folder
 
 SCALE = ":scale"  # suffix of the name of a matrix's scales
 LEVELS = 127  # int8 without -128, so that quantisation is symmetric
@@ -62,12 +62,12 @@ def expand(tensors: dict[str, Tensor], where: str) -> Iterator[tuple[str, Tensor
 
 def read_full_shapes(path: Path) -> dict[str, torch.Size]:
     """The shapes of the weights of a run, small or not; only the header of the file is read."""
-    return {name: shape for name, shape in runs.read_shapes(path).items() if not name.endswith(SCALE)}
+    return {name: shape for name, shape in read_shapes(path).items() if not name.endswith(SCALE)}
 
 
 def read_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
     """The names and weights of a run, small or not."""
-    return expand(runs.read_tensors(path), str(path))
+    return expand(read_tensors(path), str(path))
 
 
 def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
@@ -76,15 +76,15 @@ def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
     Corpus, checkpoints and optimiser state are not included. `about` is added to the manifest.
     """
     check_new(out)
-    weights = runs.find_weights(run)
-    experiment = without_folders(resolve(runs.read_config(run)))
-    contents = {name: (run / name).read_bytes() for name in runs.belongings(weights)}
+    weights = find_weights(run)
+    experiment = without_folders(resolve(read_config(run)))
+    contents = {name: (run / name).read_bytes() for name in belongings(weights)}
     contents |= {
         "config.toml": experiment.toml().encode(),
-        "weights.safetensors": runs.pack(shrink(dict(read_weights(weights)))),
+        "weights.safetensors": pack(shrink(dict(read_weights(weights)))),
     }
     chosen = run / "alignment.json"  # which head aligns; not in the manifest, since `regard align` changes it
-    return runs.write_folder(out, contents, about, {chosen.name: chosen.read_bytes()} if chosen.exists() else None)
+    return write_folder(out, contents, about, {chosen.name: chosen.read_bytes()} if chosen.exists() else None)
 
 
 def check_new(out: Path) -> None:

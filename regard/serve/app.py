@@ -4,7 +4,8 @@ import copy
 import gzip
 import hashlib
 import mimetypes
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,8 +161,9 @@ def add_page(app: FastAPI) -> None:
     """The page, the description of the API for people, and their files."""
     files = read_files(FOLDERS)
 
-    def answer(name: str, request: Request) -> Response:
+    async def answer(name: str, request: Request) -> Response:
         """A file; 304 without content if the client has it already."""
+        name = request.path_params.get("name", name)
         if name not in files:
             raise RefusedError(404, _NOT_FOUND)
         plain, packed, kind, headers = files[name]
@@ -172,12 +174,6 @@ def add_page(app: FastAPI) -> None:
             return Response(packed, headers={**headers, "Content-Encoding": "gzip"}, media_type=kind)
         return Response(plain, headers=dict(headers), media_type=kind)
 
-    def send(name: str) -> Callable[[Request], Awaitable[Response]]:
-        async def act(request: Request) -> Response:
-            return answer(request.path_params.get("name", name), request)
-
-        return act
-
     # Starlette's routes: files need no fields and no token.
     for path, name in (("/", "index.html"), ("/docs", "docs.html"), ("/page/{name}", "")):
-        app.add_route(path, send(name))
+        app.add_route(path, partial(answer, name))

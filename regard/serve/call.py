@@ -15,9 +15,8 @@ from fastapi.security import APIKeyHeader, APIKeyQuery, HTTPBearer
 from regard.processes import DiedError
 from regard.serve.access import AccessToken
 from regard.serve.limits import RefusedError, StoppedError, busy
-from regard.serve.loading import GZIP
 from regard.serve.parameters import SMALL, unless_small
-from regard.serve.queue import MethodCall, Options, Ticket, TranslatedText
+from regard.serve.queue import GZIP, MethodCall, Options, Ticket, TranslatedText
 from regard.serve.schemas import KEYS
 from regard.serve.service import Service
 from regard.serve.worker import Worker

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.api.captioner import Caption, CaptionWriter
+from regard.api.captioner import CaptionWriter
 from regard.corpora import shapes
 from regard.data.images import MOST_PIXELS, encode_png, picture_format
 from regard.errors import DataError
@@ -62,7 +62,24 @@ class CaptionModel(ServedModel):
             raise StoppedError
         with interruptible(self.writer.model, running):
             trace = self.writer.look(pixels, found)
-        return {**_summary(found, trace), "trace": page_tree(trace)}
+        assert trace.image is not None
+        table = arrange(trace)
+        return {
+            "caption": found.text,
+            "finished": found.finished,
+            "nbest": [{"text": one.text, "score": one.score, "logprob": one.logprob} for one in found.nbest],
+            "grid": list(trace.image.grid),
+            "words": [
+                {
+                    "text": word.text,
+                    "logprob": sum(trace.target.tokens[t].logprob or 0.0 for t in word.tokens),
+                    **_gate(trace, word),
+                    "weights": np.round(weights.reshape(trace.image.grid).astype(float), 6).tolist(),
+                }
+                for word, weights in zip(table.rows, table.weights, strict=True)
+            ],
+            "trace": page_tree(trace),
+        }
 
     def example(self, number: int) -> tuple[str, bytes]:
         """A new picture from the training distribution: its caption, and the picture as PNG."""
@@ -71,26 +88,6 @@ class CaptionModel(ServedModel):
             raise RefusedError(404, f"The model {self.id} has no examples: it was not trained on a generated corpus.")
         scene = shapes.scene(data.size + number, data.seed, grid)
         return scene.caption, encode_png(shapes.draw_scene(scene, grid))
-
-
-def _summary(found: Caption, trace: Trace) -> dict[str, Any]:
-    assert trace.image is not None
-    table = arrange(trace)
-    return {
-        "caption": found.text,
-        "finished": found.finished,
-        "nbest": [{"text": one.text, "score": one.score, "logprob": one.logprob} for one in found.nbest],
-        "grid": list(trace.image.grid),
-        "words": [
-            {
-                "text": word.text,
-                "logprob": sum(trace.target.tokens[t].logprob or 0.0 for t in word.tokens),
-                **_gate(trace, word),
-                "weights": np.round(weights.reshape(trace.image.grid).astype(float), 6).tolist(),
-            }
-            for word, weights in zip(table.rows, table.weights, strict=True)
-        ],
-    }
 
 
 def _gate(trace: Trace, word: Label) -> dict[str, float]:

@@ -2,9 +2,9 @@
 
 import time
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Body, Response
 
 from regard.files.html import read as read_html
 from regard.files.html import xml_rules
@@ -18,6 +18,7 @@ from regard.serve.queue import TranslatedText
 
 ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": schemas.Message, "description": "why it was refused"}}
 routes = APIRouter(prefix="/v2", route_class=FieldsRoute, responses=ERRORS)
+Side = Literal["", "source", "target"]
 _NO_QUOTA = 10**12  # characters: what DeepL reports without a limit, as its clients expect a number
 
 
@@ -59,9 +60,7 @@ def _unplaced(results: list[TranslatedText]) -> dict[str, list[str]]:
 
 
 @routes.get("/languages", response_model_exclude_none=True)
-async def list_languages(
-    call: Admitted, type: Literal["", "source", "target"] = "source"
-) -> list[schemas.DeepLLanguage]:
+async def list_languages(call: Admitted, type: Side = "source") -> list[schemas.DeepLLanguage]:
     """Languages, as DeepL lists them."""
     codes = call.service.targets if type == "target" else list(call.service.pairs)
     formality = False if type == "target" else None
@@ -72,9 +71,11 @@ async def list_languages(
 
 
 @routes.post("/languages", response_model_exclude_none=True, include_in_schema=False)
-async def post_languages(call: Admitted, body: schemas.DeepLLanguagesRequest) -> list[schemas.DeepLLanguage]:
+async def post_languages(
+    call: Admitted, type: Annotated[Side, Body(embed=True)] = "source"
+) -> list[schemas.DeepLLanguage]:
     """The same, for clients that send fields only in a body."""
-    return await list_languages(call, body.type)
+    return await list_languages(call, type)
 
 
 @routes.get("/usage")

@@ -1,4 +1,9 @@
-"""Example sentences for the page, and how well a text fits a vocabulary."""
+"""Example sentences for the page, and how well a text fits a vocabulary.
+
+Languages are detected twice, for two questions. `regard.text.languages` needs no model: is this text clearly in another
+language than the model's? It flags translations. `fit` answers which of the loaded languages a text is in, for
+`source=auto`: by the vocabularies, which know languages that the word lists do not, with the lists as further evidence.
+"""
 
 import math
 import re

@@ -35,22 +35,16 @@ async def create(call: Admitted, body: schemas.GlossaryRequest) -> schemas.Gloss
     terms = read_terms(body.entries, body.entries_format)
     if len(call.service.glossaries) >= MOST:
         raise RefusedError(456, f"There are {MOST} glossaries already; delete one first.")
-    made = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    found = Glossary(str(uuid.uuid4()), body.name, source, target, terms, made)
-    call.service.glossaries.add(call.client, found)
-    return describe(found)
-
-
-def describe(glossary: Glossary) -> schemas.Glossary:
-    """A glossary in DeepL's format."""
-    return schemas.Glossary(
-        glossary_id=glossary.id,
-        name=glossary.name,
-        source_lang=glossary.source,
-        target_lang=glossary.target,
-        creation_time=glossary.created,
-        entry_count=len(glossary.terms),
+    about = schemas.Glossary(
+        glossary_id=str(uuid.uuid4()),
+        name=body.name,
+        source_lang=source,
+        target_lang=target,
+        creation_time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        entry_count=len(terms),
     )
+    call.service.glossaries[call.client, about.glossary_id] = Glossary(about, terms)
+    return about
 
 
 def read_terms(entries: str, kind: str) -> tuple[tuple[str, str], ...]:
@@ -77,19 +71,21 @@ def read_terms(entries: str, kind: str) -> tuple[tuple[str, str], ...]:
 @routes.get("/glossaries")
 async def list_glossaries(call: Admitted) -> schemas.Glossaries:
     """The glossaries of this client."""
-    return schemas.Glossaries(glossaries=[describe(one) for one in call.service.glossaries.of(call.client)])
+    mine = [one.about for (client, _), one in call.service.glossaries.items() if client == call.client]
+    return schemas.Glossaries(glossaries=mine)
 
 
 @routes.get("/glossaries/{id}")
 async def show(call: Admitted, id: str) -> schemas.Glossary:
     """A glossary."""
-    return describe(call.service.glossaries.find(call.client, id))
+    return call.service.glossaries.find(call.client, id).about
 
 
 @routes.delete("/glossaries/{id}", status_code=204)
 async def delete(call: Admitted, id: str) -> None:
     """Delete a glossary."""
-    call.service.glossaries.remove(call.client, id)
+    call.service.glossaries.find(call.client, id)
+    del call.service.glossaries[call.client, id]
 
 
 @routes.get(

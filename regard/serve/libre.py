@@ -60,7 +60,15 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
         if body.alignment:
             linked = [[] if html else layout.links(results) for layout, results in found]
             each["alignment"] = [[link._asdict() for link in some] for some in linked]
-        notes = [notes_of(layout, results) for layout, results in found]
+        # Sentences with problems: span in the source, flags, and words never seen in training.
+        notes = [
+            [
+                {"source": span, "flags": one.flags, "unknown": one.unknown}
+                for span, one in zip(layout.spans, results, strict=True)
+                if one.flags
+            ]
+            for layout, results in found
+        ]
         if any(notes):
             each["notes"] = notes
         return each if isinstance(body.q, list) else {name: values[0] for name, values in each.items()}
@@ -156,15 +164,6 @@ def other(layout: Layout, results: list[TranslatedText]) -> list[str]:
         return layout.write([one._replace(text=[one.text, *one.others[1:]][: rank + 1][-1]) for one in results])
 
     return [text for text in dict.fromkeys(map(ranked, range(1, deepest))) if text != ranked(0)]
-
-
-def notes_of(layout: Layout, results: list[TranslatedText]) -> list[dict[str, Any]]:
-    """The sentences of a text with problems: span in the source, flags, and words never seen in training."""
-    return [
-        {"source": span, "flags": one.flags, "unknown": one.unknown}
-        for span, one in zip(layout.spans, results, strict=True)
-        if one.flags
-    ]
 
 
 @files.post("/translate_file")

@@ -1,10 +1,13 @@
-"""How much one request may use, and the errors for requests that are refused."""
+"""How much one request may use, the errors for requests that are refused, and how often the log repeats itself."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from regard.config import Settings, override, read
 from regard.errors import ConfigError, check_known
+
+_AGAIN = 60.0  # seconds in which a log message appears once
 
 
 @dataclass(frozen=True)
@@ -82,3 +85,24 @@ class StoppedError(Exception):
 
 FAULT = RefusedError(500, "Something went wrong in the server; its log has the details.")
 SHUTTING_DOWN = RefusedError(503, "The server is shutting down.", {"Retry-After": "5", "Connection": "close"})
+
+
+class OncePerMinute(logging.Filter):
+    """Logs each message once a minute, with the number of repetitions that were dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log the record."""
+        said, left = self._said.get(record.msg, (-_AGAIN, 0))
+        if record.created - said < _AGAIN:
+            self._said[record.msg] = said, left + 1
+            return False
+        if len(self._said) > 1000:
+            self._said.clear()
+        self._said[record.msg] = record.created, 0
+        if left:
+            record.msg = f"{record.msg} (and {left} more times)"
+        return True

@@ -10,15 +10,12 @@ from typing import Any
 
 from regard.errors import RegardError, RunError
 from regard.processes import Answer, Running
-from regard.serve.limits import FAULT, Limits, RefusedError, StoppedError
-from regard.serve.queue import MethodCall
+from regard.serve.limits import FAULT, Limits, OncePerMinute, RefusedError, StoppedError
+from regard.serve.queue import GZIP, MethodCall
 
 log = logging.getLogger("regard.serve")
 PRELOAD = ("regard.serve.models", "regard.serve.captions", "regard.api.exporting")  # imported once for all models
-GZIP = 1  # the compression level of answers: the fastest
-SWITCH = 0.001  # seconds after which a busy thread lets another one run
 NICE = 5  # models run at a lower priority than the server, whose tasks are short and block every client
-_AGAIN = 60.0  # seconds in which a log message appears once
 
 
 def load_service(run: str, limits: Limits, engine: str, threads: int) -> Answer:
@@ -71,24 +68,3 @@ def load_model(run: str, limits: Limits, engine: str = "regard", threads: int = 
     raise RunError(
         f"{run} is a run of the task {loaded.experiment.task!r}; only translators and captioners can be served."
     )
-
-
-class OncePerMinute(logging.Filter):
-    """Logs each message once a minute, with the number of repetitions that were dropped."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._said: dict[str, tuple[float, int]] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log the record."""
-        said, left = self._said.get(record.msg, (-_AGAIN, 0))
-        if record.created - said < _AGAIN:
-            self._said[record.msg] = said, left + 1
-            return False
-        if len(self._said) > 1000:
-            self._said.clear()
-        self._said[record.msg] = record.created, 0
-        if left:
-            record.msg = f"{record.msg} (and {left} more times)"
-        return True

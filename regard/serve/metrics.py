@@ -29,9 +29,10 @@ class Metrics:
         self.held = Gauge("regard_held_bytes", "responses that clients have not read yet", registry=registry)
         self.characters = 0  # translated since the start, for DeepL's /v2/usage
 
-    def no_room(self, refusal: RefusedError) -> list[Counter]:
-        """The counters of a request that is refused for lack of room, besides that of its response."""
-        return [self.refused.labels("queue")] if refusal.status == 429 else []
+    def count_refusal(self, refusal: RefusedError) -> None:
+        """Count a request that is refused because a queue is full."""
+        if refusal.status == 429:
+            self.refused.labels("queue").inc()
 
     def write(self) -> bytes:
         return generate_latest(self.registry)

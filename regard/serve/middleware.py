@@ -121,8 +121,7 @@ class Middleware:
             client = scope["client"][0] if scope["client"] and not self.service.access.tokens else None
             refusal = self.service.refusal(self.queued[path], client)
             if refusal is not None:
-                for counter in self.metrics.no_room(refusal):
-                    counter.inc()
+                self.metrics.count_refusal(refusal)
                 await self._discard_body(receive)
                 raise refusal
 

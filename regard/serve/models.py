@@ -38,6 +38,9 @@ from regard.serve.queue import Options, TraceRequest, TranslatedText
 from regard.symbols import END, UNKNOWN
 from regard.text.pharaoh import Gold
 
+CHANGES: dict[str, Callable[..., Change]] = {
+    "mask": Mask, "temperature": Temperature, "set-row": SetRow, "shift-row": ShiftRow, "silence": Silence
+}  # fmt: skip
 ALIGNED = 30  # sentences on which the heads are measured
 _RECORDED = 8  # times the numbers of an answer that may be recorded
 _UNKNOWN_WORDS = 20  # unknown words to report per sentence
@@ -163,16 +166,6 @@ class TranslationModel(ServedModel):
 
     def look(self, look: TraceRequest, running: Running) -> dict[str, Any]:
         """The trace of one sentence as a tree of plain values and arrays, with the translations of a search tree."""
-        trace = self._trace(look, running)
-        tree = page_tree(trace)
-        if look.layers is not None or look.heads is not None:
-            tree["part"] = {"layers": look.layers, "heads": look.heads}
-        if trace.beam is not None:
-            tree["translations"] = self._translations(trace)
-        return tree
-
-    def _trace(self, look: TraceRequest, running: Running) -> Trace:
-        """The trace of a sentence and its translation: the given one, or the model's own."""
         changes = self._changes(look)
         source = self._source(look.text)
         target: list[int] | None = None
@@ -180,11 +173,11 @@ class TranslationModel(ServedModel):
         if look.tree:
             cost = len(source) * (look.beam or self.beam)
             if cost > self.limits.tree:
-                sentence = (
-                    f"The search tree has {cost} tokens times beam, more than {self.limits.tree}; "
-                    f"send a shorter text or a smaller beam."
+                raise RefusedError(
+                    422,
+                    f"The search tree has {cost} tokens times beam, more than {self.limits.tree}; send a shorter text "
+                    f"or a smaller beam.",
                 )
-                raise RefusedError(422, sentence)
             config = self.translator.experiment.decode
             longest = math.ceil(config.max_ratio * len(source)) + config.max_extra
         else:
@@ -195,10 +188,23 @@ class TranslationModel(ServedModel):
             trace = self.translator.look(look.text, target, changes=changes, tree=look.tree, beam=look.beam)
         self._check_size(look, len(source), len(trace.target.tokens))
         marks = (*trace.changes, *describe_forced(self.translator.target_vocabulary, forced))
-        return dataclasses.replace(_part(trace, look), changes=marks)
+        trace = dataclasses.replace(_part(trace, look), changes=marks)
+        tree = page_tree(trace)
+        if look.layers is not None or look.heads is not None:
+            tree["part"] = {"layers": look.layers, "heads": look.heads}
+        if trace.beam is not None:
+            tree["translations"] = self._translations(trace)
+        return tree
 
     def _changes(self, look: TraceRequest) -> list[Change]:
-        changes = [_read_change(one) for one in look.changes]
+        """The changes that a client described, such as {"kind": "mask", "position": 3}."""
+        changes = []
+        for one in look.changes:
+            fields = {name: value for name, value in one.items() if value is not None}
+            kind = CHANGES[fields.pop("kind")]
+            if kind is SetRow and "position" in fields:
+                fields["weights"] = fields.pop("position")
+            changes.append(kind(**fields))
         self.translator.check_changes(changes)
         return changes
 
@@ -215,10 +221,8 @@ class TranslationModel(ServedModel):
         """Refuse a forward pass whose attention and logits would take too much memory, and if the attention is
         `answered`, one whose answer would be too large."""
         chosen, recorded = self._sizes(look, source, target)
-        for numbers, most in (
-            (chosen if answered else 0, self.limits.numbers),
-            (recorded, _RECORDED * self.limits.numbers),
-        ):
+        room = self.limits.numbers
+        for numbers, most in ((chosen if answered else 0, room), (recorded, _RECORDED * room)):
             if numbers > most:
                 raise RefusedError(
                     422,
@@ -394,22 +398,6 @@ class Live:
 def _reads(name: str | None) -> bool:
     """Whether an attention module belongs to the encoder."""
     return name is not None and name.startswith("encoder")
-
-
-def _read_change(given: Mapping[str, Any]) -> Change:
-    """The change that a client described, such as {"kind": "mask", "position": 3}."""
-    match given:
-        case {"kind": "mask", "position": position}:
-            return Mask(position)
-        case {"kind": "temperature", "value": value}:
-            return Temperature(value)
-        case {"kind": "set-row", "t": t, "position": position, "weights": weights, "head": head}:
-            return SetRow(t, position if weights is None else weights, head=head)
-        case {"kind": "shift-row", "t": t, "by": by, "head": head}:
-            return ShiftRow(t, by, head=head)
-        case {"kind": "silence", "name": name, "head": head}:
-            return Silence(name, head)
-    raise ValueError(f"There is no change {given}.")  # the server has checked it
 
 
 def _describe(one: Translation, tokens: int, links: Any = ()) -> TranslatedText:

@@ -7,7 +7,7 @@ them. Bodies of more than a few kilobytes are parsed in a thread, so that the ev
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -85,20 +85,14 @@ async def read_fields(request: Request, limits: Limits, most: int, files: int = 
         if body.lstrip()[:1] == b"{":  # curl sends everything as a form
             raise RefusedError(400, "The body looks like JSON; send the header Content-Type: application/json with it.")
         pairs += await unless_small(len(body), _pairs, body)
-    fields = join_pairs(pairs)
-    if request.method not in ("GET", "HEAD") and (kind == FORMS[0] or kind.endswith("+json")):
-        fields.update(await unless_small(len(body), _read_json, body, limits))
-    return fields
-
-
-def join_pairs(pairs: Iterable[tuple[str, Any]]) -> Fields:
-    """Names with their values in the order sent."""
     fields: Fields = {}
     for name, value in pairs:
         if name in REPEATED:
             fields.setdefault(name, []).append(value)
         else:
             fields.setdefault(name, value)
+    if request.method not in ("GET", "HEAD") and (kind == FORMS[0] or kind.endswith("+json")):
+        fields.update(await unless_small(len(body), _read_json, body, limits))
     return fields
 
 
@@ -170,14 +164,23 @@ def _unquote(encoded: bytes) -> str:
 
 
 def _read_json(body: bytes, limits: Limits) -> Fields:
-    _check_values(body, limits.values)
+    too_deep = RefusedError(422, f"The JSON is nested more than {limits.depth} levels deep.")
+    # Values are counted before the JSON is parsed: the parser holds the GIL until it is done.
+    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if bare.count(b'"') > 4 * limits.values or b"".join(bare.split(b'"')[::2]).count(b",") > limits.values:
+        raise RefusedError(413, f"The JSON has more than {limits.values} values.")
     try:
         tree = json.loads(body, parse_constant=_refuse_constant)
     except RecursionError:
-        raise _too_deep(limits) from None
+        raise too_deep from None
     except ValueError:
         raise RefusedError(400, "Invalid JSON format") from None
-    _check_depth(tree, limits)
+    level, depth = [tree], 0
+    while inner := [part for part in level if isinstance(part, dict | list)]:
+        depth += 1
+        if depth > limits.depth:
+            raise too_deep
+        level = [value for part in inner for value in (part.values() if isinstance(part, dict) else part)]
     if not isinstance(tree, dict):
         raise RefusedError(400, "Invalid JSON format")
     return {_clean(name): _clean(part) for name, part in tree.items()}
@@ -185,27 +188,6 @@ def _read_json(body: bytes, limits: Limits) -> Fields:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
-
-
-def _check_values(body: bytes, most: int) -> None:
-    """Refuse JSON with too many values before it is parsed: the parser holds the GIL until it is done."""
-    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if bare.count(b'"') > 4 * most or b"".join(bare.split(b'"')[::2]).count(b",") > most:
-        raise RefusedError(413, f"The JSON has more than {most} values.")
-
-
-def _check_depth(tree: Any, limits: Limits) -> None:
-    level = [tree]
-    for _ in range(limits.depth + 1):
-        inner = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
-        if not inner:
-            return
-        level = [value for part in inner for value in part]
-    raise _too_deep(limits)
-
-
-def _too_deep(limits: Limits) -> RefusedError:
-    return RefusedError(422, f"The JSON is nested more than {limits.depth} levels deep.")
 
 
 def _clean(tree: Any) -> Any:

@@ -20,6 +20,7 @@ from regard.processes import settle
 
 MOST_ROWS = 32  # sentences of a batch
 MOST_COST = 32768  # characters times beam of a batch, padding counted
+GZIP = 1  # the compression level of answers: the fastest
 
 
 class Options(NamedTuple):

@@ -110,23 +110,20 @@ Key = Annotated[str | None, Field(description="the token, unless it is in a head
 
 
 class TranslateRequest(BaseModel):
-    q: Annotated[
-        str | list[str],
-        Field(description=f"a text, or in JSON a list of texts, by default at most {_DEFAULT.segments}"),
-    ]
+    q: str | list[str] = Field(
+        description=f"a text, or in JSON a list of texts, by default at most {_DEFAULT.segments}"
+    )
     source: Annotated[str, Field(description="a code of /languages, or auto")]
     target: Code
     format: Annotated[Literal["text", "html"], BeforeValidator(_check_format)] = "text"
     alternatives: Annotated[Whole, Field(description=f"by default at most {_DEFAULT.alternatives}")] = 0
     alignment: Annotated[bool, Field(description="regard only: also return the word alignment")] = False
-    stream: Annotated[
-        bool,
-        Field(
-            description="regard only: stream one text as server-sent events, each a JSON object with sentence (a "
-            "number), source (its span in q), translatedText so far and, when done, flags and unknown; the last event "
-            "holds the whole translatedText"
-        ),
-    ] = False
+    stream: bool = Field(
+        False,
+        description="regard only: stream one text as server-sent events, each a JSON object with sentence (a number), "
+        "source (its span in q), translatedText so far and, when done, flags and unknown; the last event holds the "
+        "whole translatedText",
+    )
     model: Model = None
     api_key: Key = None
 
@@ -183,9 +180,9 @@ class Translated(BaseModel):
     detectedLanguage: Detected | list[Detected] | None = None  # noqa: N815
     alternatives: list[str] | list[list[str]] | None = None
     alignment: list[Link] | list[list[Link]] | None = None
-    notes: Annotated[
-        list[Note] | list[list[Note]] | None, Field(description="regard only: sentences with problems, if any")
-    ] = None
+    notes: list[Note] | list[list[Note]] | None = Field(
+        None, description="regard only: sentences with problems, if any"
+    )
 
 
 class TranslatedFile(BaseModel):
@@ -222,17 +219,11 @@ class DeepLTranslation(BaseModel):
     detected_source_language: str
     text: str
     billed_characters: int
-    unplaced_terms: Annotated[
-        list[str] | None, Field(description="regard only: glossary terms that could not be placed")
-    ] = None
+    unplaced_terms: list[str] | None = Field(None, description="regard only: glossary terms that could not be placed")
 
 
 class DeepLTranslations(BaseModel):
     translations: list[DeepLTranslation]
-
-
-class DeepLLanguagesRequest(BaseModel):
-    type: Literal["", "source", "target"] = "source"
 
 
 class DeepLLanguage(BaseModel):
@@ -309,10 +300,9 @@ class SetRow(ChangeOf):
     kind: Literal["set-row"]
     t: Row
     position: Position | None = None
-    weights: Annotated[
-        list[Annotated[float, Field(ge=0, le=1)]] | None,
-        Field(max_length=10_000, description="one for each source token, instead of position"),
-    ] = None
+    weights: list[Annotated[float, Field(ge=0, le=1)]] | None = Field(
+        None, max_length=10_000, description="one for each source token, instead of position"
+    )
     head: Head = None
 
     @model_validator(mode="after")
@@ -353,25 +343,21 @@ class SentenceRequest(ModelRequest):
 
 
 class SearchRequest(SentenceRequest):
-    beam: Annotated[
-        Whole | None, Field(ge=1, description=f"beam width of the search, by default at most {_DEFAULT.beam}")
-    ] = None
-    changes: Annotated[
-        list[Change] | None,
-        Field(
-            description=f"what-ifs, by default at most {_DEFAULT.changes}",
-            examples=[[{"kind": "mask", "position": 3}, {"kind": "temperature", "value": 0.5}]],
-        ),
-    ] = None
+    beam: Whole | None = Field(None, ge=1, description=f"beam width of the search, by default at most {_DEFAULT.beam}")
+    changes: list[Change] | None = Field(
+        None,
+        description=f"what-ifs, by default at most {_DEFAULT.changes}",
+        examples=[[{"kind": "mask", "position": 3}, {"kind": "temperature", "value": 0.5}]],
+    )
 
 
 class LookRequest(SearchRequest):
-    target: Annotated[
-        Pieces | None, Field(description="the translation to inspect, as text or pieces; default: the model's own")
-    ] = None
-    prefix: Annotated[
-        Pieces | None, Field(description="the start of the translation, as text or pieces; not together with target")
-    ] = None
+    target: Pieces | None = Field(
+        None, description="the translation to inspect, as text or pieces; default: the model's own"
+    )
+    prefix: Pieces | None = Field(
+        None, description="the start of the translation, as text or pieces; not together with target"
+    )
 
 
 class Part(Strict):
@@ -389,9 +375,9 @@ class BeamRequest(Part, SearchRequest):
 
 class PathRequest(LookRequest):
     t: Annotated[Step, Field(description="token of the target, or with an encoder module as name, of the source")] = 0
-    name: Annotated[
-        str | None, Field(description="an attention module; with one of the encoder, the encoder's layers are shown")
-    ] = None
+    name: str | None = Field(
+        None, description="an attention module; with one of the encoder, the encoder's layers are shown"
+    )
 
 
 class StepRequest(PathRequest):

@@ -21,13 +21,13 @@ import uvicorn
 from regard.errors import RunError
 from regard.serve.access import Access, read_tokens, secured
 from regard.serve.languages import check_code
-from regard.serve.limits import Limits
-from regard.serve.loading import SWITCH, OncePerMinute
+from regard.serve.limits import Limits, OncePerMinute
 from regard.serve.service import Service
 
 if TYPE_CHECKING:
     from regard.serve.middleware import Middleware
 
+_SWITCH = 0.001  # seconds after which a busy thread lets another one run
 _SPARE_FILES = 128  # open files that are kept for logs, models, pipes and connections being accepted
 _CLOSING = 3  # seconds in which clients may read the last answers after the requests are finished
 
@@ -83,11 +83,16 @@ def serve(
     address = _address(access.host, listener.getsockname()[1], access.shown)
     for name in ("asyncio", "uvicorn.error", "regard.serve"):
         logging.getLogger(name).addFilter(OncePerMinute())
-    sys.setswitchinterval(SWITCH)
-    service = Service([str(run) for run in runs], _within_open_files(limits or Limits()), access, engine)
+    sys.setswitchinterval(_SWITCH)
+    limits = limits or Limits()
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    limits = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
+    service = Service([str(run) for run in runs], limits, access, engine)
     service.unnamed = dict(zip(("source", "target"), languages, strict=True))
     service.suggestions = None if suggestions is None else Path(suggestions)
-    _drop_unread(listener, service.limits.reading)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # The system closes connections whose client has read nothing for so long; accepted sockets inherit it.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * limits.reading))
     try:
         # Imported here, while the models are loading: FastAPI takes half a second.
         from regard.serve.app import build
@@ -107,18 +112,6 @@ def _check_runs(runs: Sequence[str | Path], languages: tuple[str, str]) -> None:
     for side, code in zip(("source", "target"), languages, strict=True):
         if code:
             check_code(f"data.{side}_language", code)
-
-
-def _within_open_files(limits: Limits) -> Limits:
-    """The limits, with at most as many connections as the process may open files."""
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
-
-
-def _drop_unread(listener: socket.socket, seconds: float) -> None:
-    """Let the system close connections whose client has read nothing for so long; accepted sockets inherit it."""
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * seconds))
 
 
 def _server(middleware: "Middleware") -> Server:

@@ -1,7 +1,8 @@
 """The running server as its endpoints see it: the loaded models, and which of them a request uses."""
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
+from itertools import chain, count
 from pathlib import Path
 
 from regard.runs.included import FOLDERS
@@ -43,7 +44,8 @@ class Service:
         for worker in self._opened:
             worker.open()
             worker.held = lambda: self.held
-            worker.about["id"] = _unused(worker.name, loaded)
+            names = chain([worker.name], (f"{worker.name}-{number}" for number in count(2)))
+            worker.about["id"] = next(name for name in names if name not in loaded)
             loaded[worker.name] = worker
         self.workers = loaded
         self._name_languages()
@@ -136,10 +138,3 @@ class Service:
         """Why no model of a kind can take a request, or None if one can."""
         found = [worker.refusal(client) for worker in self.of_kind(kind).values()]
         return found[0] if all(found) and found else None
-
-
-def _unused(name: str, among: Mapping[str, Worker]) -> str:
-    number, found = 1, name
-    while found in among:
-        number, found = number + 1, f"{name}-{number + 1}"
-    return found

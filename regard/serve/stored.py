@@ -5,10 +5,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Hashable
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from regard.serve.languages import without_region
 from regard.serve.limits import RefusedError
+
+if TYPE_CHECKING:  # it imports FastAPI, which is imported while the models are loading
+    from regard.serve import schemas
 
 MOST_FILES = 64
 MOST_BYTES = 64 << 20
@@ -44,49 +47,29 @@ class StoredFiles:
 
 
 class Glossary(NamedTuple):
-    """The terms of one language pair."""
+    """Terms, and how DeepL's API describes them."""
 
-    id: str
-    name: str
-    source: str
-    target: str
+    about: "schemas.Glossary"
     terms: tuple[tuple[str, str], ...]
-    created: str
 
 
-class Glossaries:
-    """The glossaries of every client."""
-
-    def __init__(self) -> None:
-        self._all: dict[tuple[Hashable, str], Glossary] = {}  # by client and id
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def of(self, client: Hashable) -> list[Glossary]:
-        return [one for (owner, _), one in self._all.items() if owner == client]
+class Glossaries(dict[tuple[Hashable, str], Glossary]):
+    """The glossaries of every client, by client and id."""
 
     def find(self, client: Hashable, id: str) -> Glossary:
         """A glossary of a client; raises if there is none."""
-        if (client, id) not in self._all:
+        if (client, id) not in self:
             raise RefusedError(404, "Glossary not found.")
-        return self._all[client, id]
-
-    def add(self, client: Hashable, glossary: Glossary) -> None:
-        self._all[client, glossary.id] = glossary
-
-    def remove(self, client: Hashable, id: str) -> None:
-        del self._all[client, self.find(client, id).id]
+        return self[client, id]
 
     def terms(self, client: Hashable, id: str, source: str, target: str) -> tuple[tuple[str, str], ...]:
         """The terms of a glossary, whose languages must match the request's; none for an empty id."""
         if not id:
             return ()
-        found = self.find(client, id)
+        about, terms = self.find(client, id)
         if source == "auto":
             raise RefusedError(400, "Value for 'source_lang' is required with a glossary.")
-        if (without_region(source), without_region(target)) != (found.source, found.target):
-            raise RefusedError(
-                400, f"The glossary is for {found.source} to {found.target}; the request is {source} to {target}."
-            )
-        return found.terms
+        pair = about.source_lang, about.target_lang
+        if (without_region(source), without_region(target)) != pair:
+            raise RefusedError(400, f"The glossary is for {' to '.join(pair)}; the request is {source} to {target}.")
+        return terms

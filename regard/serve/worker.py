@@ -108,8 +108,7 @@ class Worker:
         """Refuse a request that the model cannot take. Call it before any costly work."""
         refusal = self.refusal(client, cost)
         if refusal is not None:
-            for counter in self.metrics.no_room(refusal):
-                counter.inc()
+            self.metrics.count_refusal(refusal)
             raise refusal
 
     def submit(self, ticket: Ticket) -> None:

@@ -20,7 +20,7 @@ from regard.corpora import shapes
 from regard.data.captions import Captioned, open_captions, without_punctuation
 from regard.data.encoding import Corpus, Encoding, Rows, Tally, fingerprint_of, train_vocabulary
 from regard.data.images import Pixels, as_tensor, read_picture
-from regard.data.prepare import PLAIN, Preparing, Stages
+from regard.data.prepare import Stages, quiet
 from regard.data.settings import CaptionConfig
 from regard.data.store import Array, Block, Column, ColumnType, find_store, id_type, write_store
 from regard.data.tokenisers import Tokenise
@@ -54,11 +54,8 @@ class Drawn:
         captions = hashlib.sha256()
         for place in places:
             captions.update(self.scene(place).caption.encode() + b"\n")
-        self.corpus = Corpus(lambda digests: map(self.entry, places), (), [captions.hexdigest()], "picture")
-
-    def entry(self, place: int) -> Captioned:
-        """The caption of a picture."""
-        return Captioned(1 + place, str(place), [self.scene(place).caption])
+        entries = lambda digests: (Captioned(1 + one, str(one), [self.scene(one).caption]) for one in places)  # noqa: E731
+        self.corpus = Corpus(entries, (), [captions.hexdigest()], "picture")
 
     def album(self, image: Column, **columns: Any) -> Album:
         """The captions in these columns with their pictures; the last ones drawn are cached."""
@@ -160,10 +157,10 @@ class CaptionEncoding(Encoding[Captioned]):
 
     noun, names = "captions", ("target",)
 
-    def __init__(self, config: CaptionConfig, model: Any, folder: Path, how: Preparing = PLAIN) -> None:
+    def __init__(self, config: CaptionConfig, model: Any, folder: Path, report: Stages = quiet) -> None:
         self.pictures = find_pictures(config, model)
         super().__init__(config, self.pictures[0].corpus, self.pictures[1].corpus if len(self.pictures) > 1 else None)
-        self.model, self.folder, self.how, self.cells = model, folder, how, model.grid**2
+        self.model, self.folder, self.report, self.cells = model, folder, report, model.grid**2
         self.damaged: list[str] = []  # features that had to be computed again
 
     def texts(self, item: Captioned) -> tuple[str, ...]:
@@ -198,7 +195,7 @@ class CaptionEncoding(Encoding[Captioned]):
         pictures = self.pictures[0 if training else -1]
         if isinstance(pictures, Photographs) and not pictures.side:
             place = self.folder / ("features-train" if training else "features-dev")
-            self.damaged += pictures.prepare(self.config, self.model, place, self.how.progress)
+            self.damaged += pictures.prepare(self.config, self.model, place, self.report)
         return pictures.album(**columns)
 
     def describe(self, train: Album, dev: Album) -> list[str]:

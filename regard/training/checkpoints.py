@@ -1,5 +1,6 @@
-"""Checkpoints: the model, its optimiser and the progress, to `runs` and back."""
+"""Checkpoints: the model, its optimiser and the progress, into the run folder and back."""
 
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -9,8 +10,18 @@ import torch
 from torch import Tensor, nn, optim
 
 from regard.errors import RunError, TrainingError
-from regard.runs import folder as runs
 from regard.runs.cursor import Cursor
+from regard.runs.folder import (
+    average_weights,
+    check_belongs,
+    checkpoints,
+    newest_checkpoint,
+    prune,
+    publish,
+    read_cursor,
+    read_tensors,
+    save_checkpoint,
+)
 from regard.runs.weights import set_weights, weights_of
 from regard.sealed import digest
 from regard.training.task import Task
@@ -26,38 +37,39 @@ def writer(device: torch.device) -> Executor | None:
 class Checkpoints:
     """Writes checkpoints into the folder `run`, and resumes from them.
 
-    With a single-threaded executor `disk`, copies are written while training continues: 50 million weights with the
-    state of Adam take seconds.
+    `report` is called with the folder of each one that is on the disk. With a single-threaded executor `disk`, copies
+    are written while training continues: 50 million weights with the state of Adam take seconds.
     """
 
-    def __init__(self, run: Path, model: nn.Module, optimiser: optim.Optimizer, disk: Executor | None = None) -> None:
-        self.run, self.model, self.optimiser, self.disk = run, model, optimiser, disk
+    def __init__(
+        self, run: Path, model: nn.Module, optimiser: optim.Optimizer, report: Callable[[Path], None],
+        disk: Executor | None,
+    ) -> None:  # fmt: skip
+        self.run, self.model, self.optimiser, self.report, self.disk = run, model, optimiser, report, disk
         self.writing: Future[Path] | None = None
         self.resumed: int | None = None  # the step of the checkpoint that was resumed from
 
     def resume(self, task: Task) -> tuple[Cursor | None, list[str]]:
         """Load the newest intact checkpoint; returns its progress, if there is one, and newer damaged steps."""
-        folder = runs.newest_checkpoint(self.run)
+        folder = newest_checkpoint(self.run)
         if folder is None:
             return None, []
-        runs.check_belongs(self.run, folder)
-        cursor = runs.read_cursor(folder)
+        check_belongs(self.run, folder)
+        cursor = read_cursor(folder)
         if cursor.data and task.fingerprint and cursor.data != task.fingerprint:
             raise RunError(f"The corpus differs from the one that {self.run} was started with; use another --out.")
-        set_weights(self.model, runs.read_tensors(folder / "weights.safetensors"), str(folder))
-        state = runs.read_tensors(folder / "state.safetensors")
+        set_weights(self.model, read_tensors(folder / "weights.safetensors"), str(folder))
+        state = read_tensors(folder / "state.safetensors")
         carried = {name.removeprefix(CARRIED): state.pop(name) for name in [*state] if name.startswith(CARRIED)}
         set_optimiser_state(self.optimiser, state)
         task.restore(cursor.carried)
         task.set_tensors(carried, self.model)
         self.resumed, cursor.data = cursor.step, task.fingerprint
-        return cursor, [path.name for path in runs.checkpoints(self.run) if int(path.name) > int(folder.name)]
+        return cursor, [path.name for path in checkpoints(self.run) if int(path.name) > int(folder.name)]
 
-    def write(self, task: Task, cursor: Cursor) -> Path | None:
-        """Commit a checkpoint if all its numbers are finite, then delete the ones that are no longer needed.
-
-        Returns its folder, or None if a thread writes it: call `settle` before the next one.
-        """
+    def write(self, task: Task, cursor: Cursor) -> None:
+        """Commit a checkpoint if all its numbers are finite, then delete the ones that are no longer needed."""
+        self.settle()  # the one before: two copies would take twice the memory
         weights, state = weights_of(self.model), optimiser_state(self.optimiser)
         state |= {CARRIED + name: tensor for name, tensor in task.tensors().items()}
         if not all(bool(tensor.isfinite().all()) for tensor in (*weights.values(), *state.values())):
@@ -74,32 +86,33 @@ class Checkpoints:
         progress, keep = asdict(cursor), needed(cursor)  # as they are now
 
         def commit() -> Path:
-            folder = runs.save_checkpoint(self.run, progress["step"], weights, state, progress, belongs)
-            runs.prune(self.run, keep)  # not if saving failed
+            folder = save_checkpoint(self.run, progress["step"], weights, state, progress, belongs)
+            prune(self.run, keep)  # not if saving failed
             return folder
 
-        if not self.disk:
-            return commit()
-        self.writing = self.disk.submit(commit)
-        return None
+        if self.disk:
+            self.writing = self.disk.submit(commit)
+        else:
+            self.report(commit())
 
-    def settle(self) -> Path | None:
-        """Wait until the checkpoint that a thread writes is committed; returns its folder, or None if there is none."""
+    def settle(self) -> None:
+        """Wait until the checkpoint that a thread writes is committed."""
         writing, self.writing = self.writing, None
-        return writing.result() if writing else None
+        if writing:
+            self.report(writing.result())
 
     def prune(self, cursor: Cursor) -> None:
         """Delete the checkpoints that are no longer needed."""
-        runs.prune(self.run, needed(cursor))
+        prune(self.run, needed(cursor))
 
     def publish(self, task: Task, cursor: Cursor, average: int, about: dict[str, Any]) -> None:
         """Make the best checkpoint, or the average of the newest, the finished model."""
         chosen = cursor.kept[-average:] if average > 1 or cursor.best_step is None else [cursor.best_step]
-        steps = {int(folder.name): folder for folder in runs.checkpoints(self.run)}
+        steps = {int(folder.name): folder for folder in checkpoints(self.run)}
         folders = [steps[step] for step in chosen if step in steps] or [steps[cursor.step]]
         found = {"steps": [int(folder.name) for folder in folders], "best": cursor.best, "start_from": cursor.origin}
         found |= {"seconds": round(cursor.seconds, 1), **about}
-        runs.publish(self.run, runs.average_weights(folders), [path.name for path in task.files()], found)
+        publish(self.run, average_weights(folders), [path.name for path in task.files()], found)
 
 
 def needed(cursor: Cursor) -> set[int]:

@@ -98,7 +98,8 @@ class Documents(Task):
         if not len(dev):
             return Validation({}, [])
         nll, shares = 0.0, []
-        watched = any(deciding for _, deciding in self.data.shown) and looks(model)
+        records = isinstance(model, DocumentClassifier) and model.config.pooling != "maximum"  # has attention
+        watched = records and any(deciding for _, deciding in self.data.shown)
         for numbers in self.batches(dev):
             batch = dev.batch(numbers.tolist())
             batch = batch._replace(words=batch.words.to(device), labels=batch.labels.to(device))
@@ -119,8 +120,3 @@ class Documents(Task):
         text, classes = self.data.shown[number][0], self.data.encoding.classes
         right = classes[int(self.data.dev.labels[number])]
         return f"{text} → {classes[answer]}" + ("" if classes[answer] == right else f" (it is {right})")
-
-
-def looks(model: nn.Module) -> bool:
-    """Whether a document model has attention that can be recorded."""
-    return isinstance(model, DocumentClassifier) and model.config.pooling != "maximum"

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,7 +109,11 @@ class Journal:
 
     def __init__(self, run: Path, resumed_at: int, due: bool = False) -> None:
         self.path = run / "metrics.jsonl"
-        self.board = _tensorboard(run, resumed_at)
+        self.board: Any = None
+        with suppress(ImportError):  # TensorBoard is optional
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.board = SummaryWriter(str(run / "tensorboard"), purge_step=resumed_at + 1)
         kept = []
         if self.path.exists():
             for line in self.path.read_text(encoding="utf-8", errors="replace").split("\n"):
@@ -152,11 +157,3 @@ class Journal:
         """Close the TensorBoard writer."""
         if self.board is not None:
             self.board.close()
-
-
-def _tensorboard(run: Path, resumed_at: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(run / "tensorboard"), purge_step=resumed_at + 1)

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from regard.data.batching import EpochPlan
 from regard.errors import ConfigError, DataError, TrainingError
-from regard.runs import folder as runs
 from regard.runs.cursor import Cursor, Verdict
+from regard.runs.folder import is_finished, withdraw
 from regard.runs.weights import set_weights
 from regard.training import events, notices
 from regard.training.checkpoints import Checkpoints, writer
@@ -45,14 +45,6 @@ class PendingUpdate(NamedTuple):
     group: list[MicroBatch]
 
 
-class Origin(NamedTuple):
-    """The run that another run starts from."""
-
-    name: str
-    sha256: str  # of the file of its weights
-    weights: dict[str, Tensor]
-
-
 class Loop:
     """Trains `model` on `task` into its run folder, from the start or from the newest checkpoint there."""
 
@@ -69,7 +61,7 @@ class Loop:
         self.even = self.on_gpu and config.capture and task.recurs  # batches of few shapes, for CUDA graphs
         self.make_update = Update(self.model, config, ranks, capture=self.even)
         self.parameters, self.optimiser = self.make_update.weights, self.make_update.optimiser
-        self.checkpoints = Checkpoints(run, self.model, self.optimiser, writer(ranks.device))
+        self.checkpoints = Checkpoints(run, self.model, self.optimiser, self.report_saved, writer(ranks.device))
         self.delayed: DelayedNumbers[PendingUpdate] = DelayedNumbers(ranks.device)
         self.schedule = SCHEDULES[config.schedule]
         self.batches_an_epoch = len(task.plan(0, self.even))
@@ -92,7 +84,7 @@ class Loop:
         """Train to the end and publish the weights, or until a stop is requested; returns why it ended."""
         self.resume()
         reason = self.over()
-        if reason and any(self.ranks.add(self.ranks.first and runs.is_finished(self.run_folder))):
+        if reason and any(self.ranks.add(self.ranks.first and is_finished(self.run_folder))):
             self.observe(events.Finished(self.cursor.step, reason, self.cursor.seconds))
             return reason  # the command was repeated
         self.clock.start(self.cursor.seconds)
@@ -110,12 +102,12 @@ class Loop:
         self.observe(events.Finished(self.cursor.step, reason, self.cursor.seconds))
         return reason
 
-    def start_from(self, origin: Origin) -> None:
-        """Save the weights of another run as the checkpoint of step 0, from which every rank resumes."""
-        set_weights(self.model, origin.weights, origin.name)
-        self.cursor.origin = {"run": origin.name, "weights": origin.sha256}
-        self.write_checkpoint()
-        self.settle()
+    def start_from(self, name: str, sha256: str, weights: dict[str, Tensor]) -> None:
+        """Save the weights of the run `name` as the checkpoint of step 0, from which every rank resumes."""
+        set_weights(self.model, weights, name)
+        self.cursor.origin = {"run": name, "weights": sha256}
+        self.checkpoints.write(self.task, self.cursor)
+        self.checkpoints.settle()
 
     def resume(self) -> None:
         """Continue from the newest intact checkpoint, if there is one."""
@@ -128,7 +120,7 @@ class Loop:
     def train(self) -> str:
         """Epoch after epoch until an end is reached."""
         if self.ranks.first:
-            runs.withdraw(self.run_folder)  # a finished run that continues is not finished
+            withdraw(self.run_folder)  # a finished run that continues is not finished
         if self.on_gpu and self.config.capture and not self.even:
             self.report_uncaptured("the batches of this task have no recurring shapes")
         try:
@@ -138,7 +130,7 @@ class Loop:
             while not (reason := self.ended()):
                 self.one_epoch()
         finally:
-            self.settle()
+            self.checkpoints.settle()
         return reason
 
     def one_epoch(self) -> None:
@@ -271,26 +263,16 @@ class Loop:
             cursor.kept = [*cursor.kept, cursor.step][-self.config.keep :]
         if self.ranks.first:
             if cursor.step != self.checkpoints.resumed:
-                self.write_checkpoint()
+                self.checkpoints.write(self.task, self.cursor)
             else:
                 self.checkpoints.prune(cursor)
         self.ranks.wait()
 
-    def write_checkpoint(self) -> None:
-        """Commit a checkpoint of this step; on a GPU while training continues."""
-        self.settle()  # the one before: two copies would take twice the memory
-        self.report_saved(self.checkpoints.write(self.task, self.cursor))
-
-    def settle(self) -> None:
-        """Wait until the last checkpoint is written."""
-        self.report_saved(self.checkpoints.settle())
-
-    def report_saved(self, folder: Path | None) -> None:
-        """Report a checkpoint that is on the disk."""
-        if folder:
-            self.observe(events.Saved(int(folder.name), folder))
-
     # --- reports
+
+    def report_saved(self, folder: Path) -> None:
+        """Report a checkpoint that is on the disk."""
+        self.observe(events.Saved(int(folder.name), folder))
 
     def report(self, pending: PendingUpdate, numbers: Numbers) -> None:
         """Report an update once its numbers are known; they are the same on all ranks."""

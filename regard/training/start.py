@@ -15,20 +15,33 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from regard.data.documents import DocumentEncoding
 from regard.data.encoding import Encoding
 from regard.data.pairs import PairEncoding
-from regard.data.prepare import PLAIN, Data, Preparing, Stages
+from regard.data.prepare import Data, Stages, quiet
 from regard.data.prepare import prepare as prepare_data
 from regard.data.text_corpus import TextEncoding
 from regard.decode.search import check_precision
 from regard.errors import ConfigError, RegardError, RunError, little_memory
 from regard.models.registry import build
-from regard.runs import folder as runs
 from regard.runs.expects import expectations
 from regard.runs.experiment import Experiment, check_tables, resolve
-from regard.runs.folder import held, is_scratch
+from regard.runs.folder import (
+    belongings,
+    check_belongs,
+    checkpoints,
+    clear,
+    find_weights,
+    held,
+    is_scratch,
+    newest_checkpoint,
+    read_config,
+    read_cursor,
+    tidy,
+    write_config,
+)
 from regard.runs.included import find_run
 from regard.runs.int8 import read_weights
 from regard.runs.weights import check_memory, choose_device, weights_of
@@ -39,7 +52,7 @@ from regard.training.distributed import Ranks
 from regard.training.documents import Documents
 from regard.training.events import DataReady, Observe
 from regard.training.language import Language
-from regard.training.loop import Loop, Origin, seed_everything
+from regard.training.loop import Loop, seed_everything
 from regard.training.notices import best_rule, equal_passes, few_updates, long_warmup
 from regard.training.stopping import exiting
 from regard.training.task import Task
@@ -58,11 +71,11 @@ VOCABULARY = (
 )  # fmt: skip
 LANGUAGES = ("source_language", "target_language")
 # How the examples of a task become ids, and what it trains.
-ENCODINGS: dict[str, Callable[[Experiment, Path, Preparing], Encoding[Any]]] = {
-    "translate": lambda experiment, run, how: PairEncoding(experiment.data),
-    "caption": lambda experiment, run, how: CaptionEncoding(experiment.data, experiment.model, run, how),
-    "classify": lambda experiment, run, how: DocumentEncoding(experiment.data),
-    "language": lambda experiment, run, how: TextEncoding(experiment.data),
+ENCODINGS: dict[str, Callable[[Experiment, Path, Stages], Encoding[Any]]] = {
+    "translate": lambda experiment, run, report: PairEncoding(experiment.data),
+    "caption": lambda experiment, run, report: CaptionEncoding(experiment.data, experiment.model, run, report),
+    "classify": lambda experiment, run, report: DocumentEncoding(experiment.data),
+    "language": lambda experiment, run, report: TextEncoding(experiment.data),
 }
 TASKS: dict[str, type[Task]] = {
     "translate": TranslationTask,
@@ -92,7 +105,7 @@ def train(
                     loop = prepare(experiment, run, ranks, observe, stages)
             except RegardError:
                 if fresh:
-                    runs.clear(run)  # a refused run leaves nothing behind
+                    clear(run)  # a refused run leaves nothing behind
                 raise
             loop.clock.since = since
             return loop.run()
@@ -105,14 +118,14 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     check_precision(experiment.decode.precision, ranks.device)
     origin = None
     if ranks.first:
-        if experiment.train.start_from and not runs.checkpoints(run):
+        if experiment.train.start_from and not checkpoints(run):
             origin = take_over(experiment, run)
-        with warming(stages or PLAIN.progress, ranks.device) as report:
+        with warming(stages or quiet, ranks.device) as report:
             data = open_data(experiment, run, report)  # makes the vocabularies and the store, once
-        runs.write_config(run, experiment.toml())  # a resumed run may change some settings
+        write_config(run, experiment.toml())  # a resumed run may change some settings
     ranks.wait()
     if not ranks.first:
-        data = open_data(experiment, run, None)
+        data = open_data(experiment, run)
     make = partial(build, experiment.name, dataclasses.replace(experiment.model, **data.encoding.sizes()))
     check_memory(make)
     seed_everything(experiment.train.seed, 0, 0)
@@ -120,20 +133,20 @@ def prepare(experiment: Experiment, run: Path, ranks: Ranks, observe: Observe | 
     task = TASKS[experiment.task](data, experiment.train, experiment.decode, run)
     task.ready(model)
     loop = Loop(task, model, ranks, observe)
-    expects = expectations(experiment.data, data.vocabulary) if experiment.task == "translate" else None
-    device = ranks.device
-    named = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    loop.about = {**({"expects": expects} if expects else {}), "device": named}
+    if experiment.task == "translate":
+        loop.about["expects"] = expectations(experiment.data, data.vocabulary)
+    on_gpu = ranks.device.type == "cuda"
+    loop.about["device"] = torch.cuda.get_device_name(ranks.device) if on_gpu else ranks.device.type
     if observe and ranks.first:
         weights = sum(weight.numel() for weight in model.parameters())
         few = few_updates(loop.total, loop.batches_an_epoch, experiment.train, experiment.model)
         equal = equal_passes(experiment.train, experiment.model)
         best = best_rule(experiment.task, experiment.train, len(data.shown))
-        begins = [f"begins with the weights of {origin.name}"] if origin else []
+        begins = [f"begins with the weights of {origin[0]}"] if origin else []
         notes = [*data.notes, *best, *equal, *few, *long_warmup(loop.total, experiment.train), *begins]
         observe(DataReady(loop.batches_an_epoch, weights, str(ranks.device), notes))
     if origin:
-        loop.start_from(origin)
+        loop.start_from(*origin)
     ranks.wait()
     ranks.watch()  # not earlier: while rank 0 prepares the data, the other ranks wait
     return loop
@@ -162,14 +175,13 @@ def warming(stages: Stages, device: torch.device) -> Iterator[Stages]:
         yield report
 
 
-def open_data(experiment: Experiment, run: Path, stages: Stages | None) -> Data:
+def open_data(experiment: Experiment, run: Path, report: Stages = quiet) -> Data:
     """The data of a task. A resumed run must have the same corpus and vocabularies."""
-    newest = runs.newest_checkpoint(run, check=("state.json",))
+    newest = newest_checkpoint(run, check=("state.json",))
     if newest:
-        runs.check_belongs(run, newest, complete=False)
-    fixed = bool(experiment.train.start_from or newest)
-    how = Preparing(stages or PLAIN.progress, fixed, runs.read_cursor(newest).data if newest else "")
-    return prepare_data(ENCODINGS[experiment.task](experiment, run, how), run, how)
+        check_belongs(run, newest, complete=False)
+    fixed, expected = bool(experiment.train.start_from or newest), read_cursor(newest).data if newest else ""
+    return prepare_data(ENCODINGS[experiment.task](experiment, run, report), run, report, fixed, expected)
 
 
 def claim(experiment: Experiment, run: Path) -> bool:
@@ -179,22 +191,21 @@ def claim(experiment: Experiment, run: Path) -> bool:
     checkpoint.
     """
     inside = sorted(path.name for path in run.iterdir() if not is_scratch(path))
-    if "config.toml" in inside:
-        if check_same(experiment, run, inside):
-            runs.tidy(run)
-            return False
-        runs.clear(run)  # started but never trained: its vocabulary has other settings
-    runs.tidy(run)
-    runs.write_config(run, experiment.toml())
-    return True
+    resumes = "config.toml" in inside and check_same(experiment, run, inside)
+    if "config.toml" in inside and not resumes:
+        clear(run)  # started but never trained: its vocabulary has other settings
+    tidy(run)
+    if not resumes:
+        write_config(run, experiment.toml())
+    return not resumes
 
 
 def check_same(experiment: Experiment, run: Path, inside: list[str]) -> bool:
     """Whether the existing run can be resumed; False if it was started with other settings and never trained."""
     config = run / "config.toml"
-    old = resolve(runs.read_config(run))
+    old = resolve(read_config(run))
     other = differences(old, experiment)
-    trained = bool(runs.checkpoints(run))
+    trained = bool(checkpoints(run))
     if not trained and "weights.safetensors" in inside:
         raise RunError(f"{run} holds a finished model but no checkpoint to resume from; choose another --out.")
     if other and trained:
@@ -246,10 +257,10 @@ def inherit(tables: Mapping[str, Any], run: Path) -> dict[str, Any]:
     if not start:
         return dict(tables)
     place = run
-    if not runs.checkpoints(run):
+    if not checkpoints(run):
         place = find_run(str(start))
-        runs.find_weights(place)  # refuses a folder that is not a run, or is damaged
-    other = resolve(runs.read_config(place))
+        find_weights(place)  # refuses a folder that is not a run, or is damaged
+    other = resolve(read_config(place))
     if chosen.get("name", other.name) != other.name:
         return dict(tables)  # `check_origin` refuses it
     model, data = (other.tables()[section] for section in ("model", "data"))
@@ -257,14 +268,15 @@ def inherit(tables: Mapping[str, Any], run: Path) -> dict[str, Any]:
     return {**tables, "model": {**model, **chosen}, "data": {**taken, **tables.get("data", {})}}
 
 
-def take_over(experiment: Experiment, run: Path) -> Origin:
-    """Copy the vocabularies of the run that `experiment` starts from into `run`; returns its weights."""
+def take_over(experiment: Experiment, run: Path) -> tuple[str, str, dict[str, Tensor]]:
+    """Copy the vocabularies of the run that `experiment` starts from into `run`; returns the name of that run, the
+    SHA-256 of the file of its weights, and these."""
     other = find_run(experiment.train.start_from)
-    weights = runs.find_weights(other)
-    check_origin(experiment, resolve(runs.read_config(other)))
-    for name in runs.belongings(weights):
+    weights = find_weights(other)
+    check_origin(experiment, resolve(read_config(other)))
+    for name in belongings(weights):
         write_atomically(run / name, (other / name).read_bytes())
-    return Origin(other.resolve().name, digest(weights), dict(read_weights(weights)))
+    return other.resolve().name, digest(weights), dict(read_weights(weights))
 
 
 def check_origin(new: Experiment, old: Experiment) -> None:
