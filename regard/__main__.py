@@ -14,10 +14,10 @@ def main() -> None:
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by who started this process: nothing to read, nobody to write to
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
-    from regard.cli import app  # here: child processes import this file and need no commands
-
     try:
         try:
+            from regard.cli import app  # here: child processes import this file and need no commands
+
             app()
         finally:
             sys.stdout.flush()  # here, where a broken pipe is still caught

@@ -71,28 +71,24 @@ def check(settings: Any, where: str) -> None:
     kinds: dict[str, Any] = _kinds(type(settings))  # type: ignore[arg-type]
     others = getattr(settings, "allowed", "")
     for field in dataclasses.fields(settings):
-        value, name = getattr(settings, field.name), f"{where}.{field.name}"
-        fitted = _fit(value, kinds[field.name], name, field.metadata.get("allowed", others))
+        value, name, kind = getattr(settings, field.name), f"{where}.{field.name}", kinds[field.name]
+        allowed = field.metadata.get("allowed", others)
+        if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:  # also for inf and nan
+            raise ConfigError(f"{name} must be a number between -2^63 and 2^63; got {_shown(value)}.")
+        if allowed and not isinstance(allowed, str) and value not in tuple(allowed):  # in a dict, a list would raise
+            raise ConfigError(f"{name} must be one of {', '.join(filter(None, allowed))}; got {_shown(value)}.")
+        kind = next((one for one in _options(kind) if _fits(value, one)), kind)
+        if not _fits(value, kind):
+            raise ConfigError(f"{name} must be {_describe(kind)}; got {_shown(value)}.")
+        if allowed and isinstance(allowed, str):
+            _check_interval(value, allowed, name)
+        fitted = float(value) if kind is float else tuple(value) if get_origin(kind) is tuple else value
         object.__setattr__(settings, field.name, fitted)
 
 
 @cache
 def _kinds(section: Any) -> dict[str, Any]:
     return get_type_hints(section)  # slow, and a server checks the settings of every request
-
-
-def _fit(value: Any, kind: Any, name: str, allowed: str | Collection[str]) -> Any:
-    """`value` as `kind`, or an error sentence."""
-    if isinstance(value, int | float) and not -_LARGEST < value < _LARGEST:  # also for inf and nan
-        raise ConfigError(f"{name} must be a number between -2^63 and 2^63; got {_shown(value)}.")
-    if allowed and not isinstance(allowed, str) and value not in tuple(allowed):  # in a dict, a list would raise
-        raise ConfigError(f"{name} must be one of {', '.join(filter(None, allowed))}; got {_shown(value)}.")
-    kind = next((one for one in _options(kind) if _fits(value, one)), kind)
-    if not _fits(value, kind):
-        raise ConfigError(f"{name} must be {_describe(kind)}; got {_shown(value)}.")
-    if allowed and isinstance(allowed, str):
-        _check_interval(value, allowed, name)
-    return float(value) if kind is float else tuple(value) if get_origin(kind) is tuple else value
 
 
 def _options(kind: Any) -> tuple[Any, ...]:

@@ -74,33 +74,23 @@ class Where:
         if self.on == "local":
             local = {"silent": SILENT, "gpus": gpus_for(self.device), **local}
             return run_local(start, plan, out, workers, progress, **local)
-        return run_ray(start, plan, out, workers, progress, self.address, self.gpu_share(workers))
-
-    def gpu_share(self, workers: int) -> float:
-        """The fraction of a GPU that a Ray actor takes: one on a cluster, else the GPUs of this machine per worker.
-
-        On a cluster, "cuda" always requests GPUs: other nodes may have them even if this one has none.
-        """
+        # A Ray actor takes its share of the GPUs of this machine, or a whole GPU of a cluster. There, "cuda" always
+        # requests GPUs: other nodes may have them even if this one has none.
+        gpus = min(1.0, self.gpus / workers)
         if self.address:
-            return float(self.device.startswith("cuda") or self.gpus > 0)
-        return min(1.0, self.gpus / workers)
-
-
-class Job(NamedTuple):
-    """What is done with a corpus."""
-
-    start: Start  # called in every worker
-    task: dict[str, Any]  # describes the work: a folder of another task is refused
-    finish: Callable[[Plan, Path], list[Path]]  # writes the outputs, when all shards are done
+            gpus = float(self.device.startswith("cuda") or self.gpus > 0)
+        return run_ray(start, plan, out, workers, progress, self.address, gpus)
 
 
 def over_shards(
-    job: Job, inputs: Sequence[str | tuple[str, ...]], out: str | Path, where: Where, progress: Progress | None,
+    start: Start, task: dict[str, Any], finish: Callable[[Plan, Path], list[Path]],
+    inputs: Sequence[str | tuple[str, ...]], out: str | Path, where: Where, progress: Progress | None,
     workers: int | None = None,
 ) -> CorpusResult:  # fmt: skip
     """Process the rows of the inputs in shards; finished shards are kept.
 
-    By default there is a worker for each GPU or core.
+    `start` is called in every worker; `finish` writes the outputs when all shards are done. `task` describes the work:
+    a folder of another task is refused. By default there is a worker for each GPU or core.
     """
     if workers is None:
         workers, _ = share_cores(where.workers if where.workers is not None else where.gpus or usable_cores(), 0)
@@ -108,16 +98,16 @@ def over_shards(
     if where.on == "ray":
         need_ray()  # before anything is written
     with locked(out, "is working"):
-        plan = make_plan(inputs, out, where.shard, where.column, job.task)
+        plan = make_plan(inputs, out, where.shard, where.column, task)
         lines = sum(file.lines for file in plan.inputs)
         if outputs := finished(out):
             return CorpusResult(outputs, lines, 0)
         try:
-            failed = where.run(job.start, plan, out, workers, progress)
+            failed = where.run(start, plan, out, workers, progress)
         except RegardError:
             forget(out)  # a refused call leaves no files
             raise
-        return CorpusResult([] if failed else job.finish(plan, out), lines, failed)
+        return CorpusResult([] if failed else finish(plan, out), lines, failed)
 
 
 def start_translating(
@@ -192,8 +182,8 @@ def translate_corpus(
     runs = [str(folder) for folder in folders]
     options = {"max_tokens": max_tokens, **options}
     start = partial(start_translating, runs, where.device, engine, threads, align, options)
-    job = Job(start, task, partial(join, form=format, text=itemgetter("translation")))
-    return over_shards(job, find_inputs(inputs), out, where, progress, number)
+    finish = partial(join, form=format, text=itemgetter("translation"))
+    return over_shards(start, task, finish, find_inputs(inputs), out, where, progress, number)
 
 
 def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:
@@ -223,8 +213,8 @@ def align_corpus(
     task = {"work": "align", "links": [how.method, how.threshold, asdict(heads), how.join],
             "runs": [_about(folder) for folder in runs]}  # fmt: skip
     start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how, heads)
-    job = Job(start, task, partial(join, form="text", text=itemgetter("links"), ending=".links"))
-    return over_shards(job, [_files(pairs)], out, where, progress)
+    finish = partial(join, form="text", text=itemgetter("links"), ending=".links")
+    return over_shards(start, task, finish, [_files(pairs)], out, where, progress)
 
 
 def report_corpus(
@@ -241,8 +231,8 @@ def report_corpus(
         return json.dumps(total.as_data()).encode()
 
     start = partial(start_measuring, run.absolute(), where.device)
-    job = Job(start, {"work": "heads", "runs": [_about(run)]}, partial(fold, "heads.json", combine))
-    return over_shards(job, [_files(pairs)], out, where, progress)
+    task, finish = {"work": "heads", "runs": [_about(run)]}, partial(fold, "heads.json", combine)
+    return over_shards(start, task, finish, [_files(pairs)], out, where, progress)
 
 
 def read_report(path: Path) -> Report:
@@ -265,8 +255,7 @@ def reach_corpus(
         return json.dumps({name: total.as_data() for name, total in totals.items()}).encode()
 
     start = partial(start_reaching, run.absolute(), where.device, farthest)
-    job = Job(start, task, partial(fold, "reach.json", combine))
-    return over_shards(job, _files(files), out, where, progress)
+    return over_shards(start, task, partial(fold, "reach.json", combine), _files(files), out, where, progress)
 
 
 def read_reach(path: Path) -> list[Reach]:

@@ -1,7 +1,6 @@
 """Translate files of any format of `regard.files`, and write TMX from any of them."""
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,21 +25,6 @@ class FileReport(NamedTuple):
     sentences: int
     flags: dict[str, int]  # flag -> number of sentences
     unplaced: list[str]  # terms that could not be placed
-
-
-def translate_segments(
-    translator: Translator, segments: Sequence[Segment], **options: Any
-) -> tuple[list[Aligned], list[Translation]]:
-    """The translation of each segment, and of each of their sentences. Options as for `translate`."""
-    sentences = Sentences(segments, LINE)
-    found = translator.translate(sentences.texts, **options)
-    written = [Sentence(translation.text) for translation in found]
-    tagged = [number for number, (segment, _) in enumerate(sentences.owners) if segment.tags]  # only these need links
-    sources, targets = [sentences.texts[number] for number in tagged], [found[number].text for number in tagged]
-    links = translator.link_words(sources, targets, options.get("terms"))
-    for number, linked in zip(tagged, links, strict=True):
-        written[number] = linked
-    return sentences.join(written), found
 
 
 def translate_file(
@@ -73,14 +57,20 @@ def translate_file(
     pairs: list[tuple[Segment, Aligned]] = []
     for read in find_format(name).reads:
         document = read_document(data, name, read)
-        aligned, sentences = translate_segments(translator, document.segments, progress=progress, **options)
-        placed = list(zip(document.segments, aligned, strict=True))
-        counted += sentences
+        sentences = Sentences(document.segments, LINE)
+        found = translator.translate(sentences.texts, progress=progress, **options)
+        written = [Sentence(translation.text) for translation in found]
+        tagged = [at for at, (segment, _) in enumerate(sentences.owners) if segment.tags]  # only these need links
+        texts = [sentences.texts[at] for at in tagged], [found[at].text for at in tagged]
+        for at, linked in zip(tagged, translator.link_words(*texts, options.get("terms")), strict=True):
+            written[at] = linked
+        placed = list(zip(document.segments, sentences.join(written), strict=True))
+        counted += found
         data = document.write([place_tags(*pair) for pair in placed], translator.target_language, fuzzy)
         pairs += placed
     if memory:
-        texts = ((spell(source), spell(source, target)) for source, target in pairs)
-        data = write_memory(texts, translator.source_language, translator.target_language)
+        units = ((spell(source), spell(source, target)) for source, target in pairs)
+        data = write_memory(units, translator.source_language, translator.target_language)
     write_atomically(out, data)
     flags = Counter(flag for translation in counted for flag in translation.flags)
     unplaced = list(dict.fromkeys(term for translation in counted for term in translation.unplaced))

@@ -60,25 +60,19 @@ def lost_numbers(source: str, translation: str) -> list[str]:
     if not source.isascii():
         lost += (Counter(SYMBOL.findall(source)) - Counter(SYMBOL.findall(translation))).elements()
     if _DIGIT.search(source):
-        lost += lost_quantities(source, translation)
+        lowered = translation.lower()
+        for unit in dict.fromkeys(found[0].strip().lower() for found in _QUANTITY.finditer(source)):
+            same = re.escape(unit) + (r"(?!\w)" if unit[-1].isalnum() else "")
+            if not re.search(rf"{same}|{_WORDED[unit]}", lowered):
+                lost.append(unit)
+        times = {(int(hour) % 12, minute) for hour, minute in _TIME.findall(translation)}
+        clocks = _CLOCK.findall(source)
+        lost += [f"{hour}:{minute}" for hour, minute in clocks if (int(hour) % 12, minute) not in times]
         read, wrote = (
             Counter(_NUMBER.findall(_SEPARATOR.sub("", ADDRESS.sub(" ", text)))) for text in (source, translation)
         )
         lost += (read - wrote).elements()
     return lost
-
-
-def lost_quantities(source: str, translation: str) -> list[str]:
-    """The currencies, percentages, units and times of day of a sentence that its translation has in no known form."""
-    lost, lowered = [], translation.lower()
-    for unit in dict.fromkeys(found[0].strip().lower() for found in _QUANTITY.finditer(source)):
-        same = re.escape(unit) + (r"(?!\w)" if unit[-1].isalnum() else "")
-        if not re.search(rf"{same}|{_WORDED[unit]}", lowered):
-            lost.append(unit)
-    wrote = {(int(hour) % 12, minute) for hour, minute in _TIME.findall(translation)}
-    return lost + [
-        f"{hour}:{minute}" for hour, minute in _CLOCK.findall(source) if (int(hour) % 12, minute) not in wrote
-    ]
 
 
 def unseen(encoded: Tokenised) -> list[str]:

@@ -116,6 +116,14 @@ def _words(text: str) -> list[tuple[str, int]]:
     return [(match[0], match.start()) for match in re.finditer(r"\w+|[^\w\s]", text)]
 
 
+class Placement(NamedTuple):
+    """One way to place the terms of a sentence."""
+
+    terms: list[Term]
+    prefix: Ids = []  # noqa: RUF012 # the plain translation up to the word before the first term
+    replaced: frozenset[int] = frozenset()  # tokens that may not be written
+
+
 class _Wanted:
     """A sentence and the terms that its translation must hold."""
 
@@ -149,14 +157,66 @@ class _Wanted:
         fit = (hypothesis for hypothesis in found if hypothesis.finished and len(hypothesis.ids) <= longest)
         self.whole = [hypothesis for hypothesis in fit if len(self.missing(hypothesis)) <= unknown]
 
+    def anywhere(self, weights: object = None) -> list[Placement]:
+        """The terms in any place."""
+        return [Placement([Term(tuple(ids), len(self.begins)) for _, ids in self.spelled if ids], self.begins)]
+
+    def in_place(self, weights: NDArray[np.float32]) -> list[Placement]:
+        """Each term in place of the words of the plain translation that attended to its source words: weights [T, S].
+
+        The word before may change (the article), and so may everything after. The first placement keeps the token that
+        followed, so that the translation continues after the term; a longer word of it may agree with the term (noir,
+        noire). The tokens that begin the replaced words may not be written, unless they occur elsewhere, too.
+        """
+        plain = self.vocabulary.tokenised(self.plain.ids)
+        starts = _starts(plain)
+        ends = [*starts, len(plain.ids)][1:]  # none of an empty translation
+        places = []
+        for span, _ in self.spelled:
+            columns = _columns(self.draft.encoded, span)
+            mass = weights[:, columns].sum(1) if columns else np.zeros(len(weights), np.float32)  # [T]
+            masses = [float(mass[a:b].max(initial=0.0)) for a, b in zip(starts, ends, strict=True)]  # of each word
+            if not any(masses):
+                return self.anywhere()
+            first, last = _run(masses, max(range(len(masses)), key=masses.__getitem__))
+            if starts[first] < len(self.begins):  # what it would replace is given
+                return self.anywhere()
+            places.append((starts[first], ends[last]))
+        begin = min(start for start, _ in places)
+        prefix = plain.ids[: max(len(self.begins), max((at for at in starts if at < begin), default=0))]
+        alone, followed, replaced = [], [], set[int]()
+        for (_, ids), (start, end) in zip(self.spelled, places, strict=True):
+            if not ids:
+                continue
+            # What other terms before it add to the translation, and take from it.
+            grown = [len(other) - (b - a) for (_, other), (a, b) in zip(self.spelled, places, strict=True) if a < start]
+            less, more = (sum(max(0, sign * size) for size in grown) for sign in (-1, 1))
+            word = {plain.ids[at] for at in starts if start <= at < end} - {*plain.ids[:start], *plain.ids[end:]}
+            replaced |= word
+            # If the first token cannot be banned, a term that moves would follow the beginning of what it replaces.
+            moved = MOVE if plain.ids[start] in word else 0
+            reach = max(len(prefix), min(start, 1), start - MOVE - less), start + moved + more
+            alone.append(Term(tuple(ids), *reach))
+            followed.append(Term((*ids, *plain.ids[end : end + 1]), *reach, open=end < len(plain.ids)))
+        banned = frozenset(replaced - {token for _, ids in self.spelled for token in ids})
+        return [Placement(followed, prefix, banned), Placement(alone, prefix, banned)]
+
     def choose(self, weigh: ReadWeights) -> None:
-        """Replace the translations by those with the terms, the best by score and attention first."""
+        """Replace the translations by those with the terms, the best first: by score plus the logarithm of the weight
+        that each term gives to its source words. A term in another place is worth as little as a word that is hardly
+        possible there."""
         read = self.draft.encoded
         attention = weigh([read.ids] * len(self.whole), [hypothesis.ids for hypothesis in self.whole])
-        rated = [
-            hypothesis.score + _attended(hypothesis.ids, weights, read, self.spelled)
-            for hypothesis, weights in zip(self.whole, attention, strict=True)
-        ]
+        rated = []
+        for hypothesis, weights in zip(self.whole, attention, strict=True):  # weights [T, S]
+            ids, attended = hypothesis.ids, 0.0
+            for span, term in self.spelled:
+                places = [at for at in range(len(ids)) if term and ids[at : at + len(term)] == term]
+                columns = _columns(read, span)
+                if places and columns and weights.any():
+                    mass = max(float(weights[at : at + len(term), columns].sum(1).max()) for at in places)
+                    attended += math.log(max(mass, LEAST))
+            rated.append(hypothesis.score + attended)
         order = sorted(range(len(rated)), key=rated.__getitem__, reverse=True)
         self.draft.found = [self.whole[at] for at in order] or self.draft.found
 
@@ -178,17 +238,11 @@ def place_terms(
         left = _without(sentence.terms, vocabulary.decode(sentence.begins))
         sentence.spelled = [(span, _spell(target, vocabulary)) for span, _, target in left]
     joined = _joined(vocabulary) if waiting else []
-    for ways in (_in_place, _anywhere):
+    for ways in (_Wanted.in_place, _Wanted.anywhere):
         waiting = [sentence for sentence in waiting if sentence.size and not sentence.whole]
         pairs = [sentence.draft.encoded.ids for sentence in waiting], [sentence.plain.ids for sentence in waiting]
-        tries = [
-            (sentence, way)
-            for sentence, weights in zip(waiting, weigh(*pairs), strict=True)
-            for way in ways(
-                sentence.draft.encoded, vocabulary.tokenised(sentence.plain.ids), weights, sentence.spelled,
-                sentence.begins,
-            )
-        ]  # fmt: skip
+        weighed = zip(waiting, weigh(*pairs), strict=True)
+        tries = [(sentence, way) for sentence, weights in weighed for way in ways(sentence, weights)]
         rows = [sentence.draft.encoded.ids for sentence, _ in tries]
         results = search(rows, [way for _, way in tries], joined)
         for (sentence, _), hypotheses in zip(tries, results, strict=True):
@@ -256,75 +310,6 @@ def _joined(vocabulary: Vocabulary) -> Ids:
         return []
     tokens = ((index, vocabulary.decode([*before, index])[size:]) for index in range(UNKNOWN + 1, len(vocabulary)))
     return [index for index, text in tokens if text[:1].isalnum()]
-
-
-class Placement(NamedTuple):
-    """One way to place the terms of a sentence."""
-
-    terms: list[Term]
-    prefix: Ids = []  # noqa: RUF012 # the plain translation up to the word before the first term
-    replaced: frozenset[int] = frozenset()  # tokens that may not be written
-
-
-def _anywhere(
-    encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled, begins: Ids
-) -> list[Placement]:
-    return [Placement([Term(tuple(ids), len(begins)) for _, ids in spelled if ids], begins)]
-
-
-def _in_place(
-    encoded: Tokenised, plain: Tokenised, weights: NDArray[np.float32], spelled: Spelled, begins: Ids
-) -> list[Placement]:
-    """Each term in place of the words of the plain translation that attended to its source words: weights [T, S].
-
-    The word before may change (the article), and so may everything after. The first placement keeps the token that
-    followed, so that the translation continues after the term; a longer word of it may agree with the term (noir,
-    noire). The tokens that begin the replaced words may not be written, unless they occur elsewhere, too.
-    """
-    starts = _starts(plain)
-    ends = [*starts, len(plain.ids)][1:]  # none of an empty translation
-    places = []
-    for span, _ in spelled:
-        columns = _columns(encoded, span)
-        mass = weights[:, columns].sum(1) if columns else np.zeros(len(weights), np.float32)  # [T]
-        masses = [float(mass[a:b].max(initial=0.0)) for a, b in zip(starts, ends, strict=True)]  # of each word
-        if not any(masses):
-            return _anywhere(encoded, plain, weights, spelled, begins)
-        first, last = _run(masses, max(range(len(masses)), key=masses.__getitem__))
-        if starts[first] < len(begins):  # what it would replace is given
-            return _anywhere(encoded, plain, weights, spelled, begins)
-        places.append((starts[first], ends[last]))
-    begin = min(start for start, _ in places)
-    prefix = plain.ids[: max(len(begins), max((at for at in starts if at < begin), default=0))]
-    alone, followed, replaced = [], [], set[int]()
-    for (_, ids), (start, end) in zip(spelled, places, strict=True):
-        if not ids:
-            continue
-        # What other terms before it add to the translation, and take from it.
-        grown = [len(other) - (b - a) for (_, other), (a, b) in zip(spelled, places, strict=True) if a < start]
-        less, more = (sum(max(0, sign * size) for size in grown) for sign in (-1, 1))
-        word = {plain.ids[at] for at in starts if start <= at < end} - {*plain.ids[:start], *plain.ids[end:]}
-        replaced |= word
-        # If the first token cannot be banned, a term that moves would follow the beginning of what it replaces.
-        moved = MOVE if plain.ids[start] in word else 0
-        reach = max(len(prefix), min(start, 1), start - MOVE - less), start + moved + more
-        alone.append(Term(tuple(ids), *reach))
-        followed.append(Term((*ids, *plain.ids[end : end + 1]), *reach, open=end < len(plain.ids)))
-    banned = frozenset(replaced - {token for _, ids in spelled for token in ids})
-    return [Placement(followed, prefix, banned), Placement(alone, prefix, banned)]
-
-
-def _attended(ids: Ids, weights: NDArray[np.float32], encoded: Tokenised, spelled: Spelled) -> float:
-    """The sum over terms of the logarithm of the weight [T, S] that their words give to their source words: a term in
-    another place is worth as little as a word that is hardly possible there."""
-    total = 0.0
-    for span, term in spelled:
-        places = [at for at in range(len(ids)) if term and ids[at : at + len(term)] == term]
-        columns = _columns(encoded, span)
-        if places and columns and weights.any():
-            mass = max(float(weights[at : at + len(term), columns].sum(1).max()) for at in places)
-            total += math.log(max(mass, LEAST))
-    return total
 
 
 def _columns(encoded: Tokenised, span: tuple[int, int]) -> list[int]:

@@ -147,7 +147,10 @@ class Translator(Trained):
         if unknown not in ("copy", "keep"):
             raise ConfigError(f"unknown must be 'copy' or 'keep'; got {unknown!r:.40}.")
         config = self.settings(**settings)
-        prefixes = None if prefix is None else self._prefixes(prefix, len(texts))
+        wanted = [] if prefix is None else [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
+        if prefix is not None and len(wanted) != len(texts):
+            raise DataError(f"Expected one prefix for each sentence, {len(texts)} in all; got {len(wanted)}.")
+        prefixes = None if prefix is None else list(map(self.prefix_ids, wanted))
         split = split and prefixes is None
         skipped = [max_tokens is not None and bool(self.too_long(given, max_tokens)) for given in texts]
         read = partial(drafts.split, most=self.experiment.data.max_length) if split else drafts.whole
@@ -229,13 +232,6 @@ class Translator(Trained):
         if self.lowercases and text.lower() != text:
             found.append("lower-cased")
         return unknown, found
-
-    def _prefixes(self, prefix: str | Sequence[str | Sequence[int]], count: int) -> list[list[int]]:
-        """The ids that each of `count` translations must begin with."""
-        wanted = [prefix] * count if isinstance(prefix, str) else list(prefix)
-        if len(wanted) != count:
-            raise DataError(f"Expected one prefix for each sentence, {count} in all; got {len(wanted)}.")
-        return [self.prefix_ids(text) for text in wanted]
 
     def look(
         self,

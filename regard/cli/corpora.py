@@ -1,6 +1,6 @@
 """regard corpora"""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -45,11 +45,13 @@ def corpora(
         DataConfig(size=size)  # refuses an invalid size
         other = OTHERS[name]
         if out is None:
-            return show(name, other.meaning, other.model, other.texts(SHOWN, seed))
+            return show(name, other.meaning, other.model, _texts(name, SHOWN, seed))
         check_out(Path(f"{out}.txt"))
         with bar("generating"):
-            texts = {f"{out}{other.ending}": other.texts(size, seed)}
-            path = _write(texts)[0] if other.ending else _write_shapes(out, size, seed)
+            if other.ending:
+                [path] = _write({f"{out}{other.ending}": _texts(name, size, seed)})
+            else:
+                path = _write_shapes(Path(out), size, seed)
         put(f"{counted(size, other.noun)}: {path}")
         return
     DataConfig(corpus=name, size=size, min_words=min_words, max_words=max_words)  # refuses invalid numbers
@@ -60,9 +62,11 @@ def corpora(
     check_out(Path(f"{out}.source"))
     with bar("generating"):
         examples = found.generate(size, seed, min_words, max_words)
-    gold = (" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(pair.alignment)) for pair in examples)
-    sides = (pair.source for pair in examples), (pair.target for pair in examples)
-    files = dict(zip((f"{out}.{ending}" for ending in ("source", "target", "gold")), (*sides, gold), strict=True))
+    files = {
+        f"{out}.source": (pair.source for pair in examples),
+        f"{out}.target": (pair.target for pair in examples),
+        f"{out}.gold": (" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(pair.alignment)) for pair in examples),
+    }
     for path in _write(files):
         put(f"{counted(len(examples), 'line')}: {path}")
 
@@ -76,26 +80,18 @@ def show(name: str, meaning: str, model: str, examples: Iterable[str]) -> None:
     put(f"To write it to files: regard corpora {name} --out {name}")
 
 
-def _tales(size: int, seed: int) -> Iterator[str]:
-    from regard.corpora.tales import generate
+def _texts(name: str, size: int, seed: int) -> Iterator[str]:
+    """The examples of a corpus of `OTHERS` as lines: captions, labels and texts separated by a tab, or texts."""
+    from regard.corpora import reviews, shapes, tales
 
-    return (tale.text for tale in generate(size, seed))
-
-
-def _reviews(size: int, seed: int) -> Iterator[str]:
-    """Labels and texts, separated by a tab."""
-    from regard.corpora.reviews import generate
-
-    return (f"{review.label}\t{review.text}" for review in generate(size, seed))
+    if name == "shapes":
+        return (shapes.scene(number, seed).caption for number in range(size))
+    if name == "reviews":
+        return (f"{review.label}\t{review.text}" for review in reviews.generate(size, seed))
+    return (tale.text for tale in tales.generate(size, seed))
 
 
-def _captions(size: int, seed: int) -> Iterator[str]:
-    from regard.corpora.shapes import scene
-
-    return (scene(number, seed).caption for number in range(size))
-
-
-def _write_shapes(out: str, size: int, seed: int) -> Path:
+def _write_shapes(out: Path, size: int, seed: int) -> Path:
     from regard.corpora.shapes import draw_scene, scene
     from regard.data.images import encode_png
     from regard.sealed import fill_folder
@@ -106,18 +102,15 @@ def _write_shapes(out: str, size: int, seed: int) -> Path:
             yield f"{number:06}.png", encode_png(draw_scene(shown))
             yield f"{number:06}.txt", f"{shown.caption}\n".encode()
 
-    there = Path(out)
-    if there.exists():
-        same = there.is_dir() and len(list(there.iterdir())) == 2 * size
-        if not same or any(
-            not (there / name).is_file() or (there / name).read_bytes() != data for name, data in files()
-        ):
+    if out.exists():
+        same = out.is_dir() and len(list(out.iterdir())) == 2 * size
+        if not same or any(not (out / name).is_file() or (out / name).read_bytes() != data for name, data in files()):
             raise DataError(f"{out} exists already and holds something else; pass another --out, or delete it.")
-        return there
-    with fill_folder(there) as folder:
+        return out
+    with fill_folder(out) as folder:
         for name, content in files():
             (folder / name).write_bytes(content)
-    return there
+    return out
 
 
 def _write(files: Mapping[str, Iterable[str]]) -> list[Path]:
@@ -137,15 +130,14 @@ class Other(NamedTuple):
     meaning: str
     model: str  # an example of a model for it
     noun: str  # what an example is
-    texts: Callable[[int, int], Iterator[str]]  # number of examples, seed -> their texts
     ending: str  # of the file of texts; empty for pictures
 
 
 OTHERS = {
     "shapes": Other("drawn pictures of coloured shapes with captions, for `captioner`",
-                    "captioner", "picture", _captions, ""),
+                    "captioner", "picture", ""),
     "reviews": Other("film reviews in which a few sentences decide the label, for `document`",
-                     "document", "document", _reviews, ".tsv"),
+                     "document", "document", ".tsv"),
     "tales": Other("short texts whose last word depends on their first words, for language models",
-                   "attentive-lm", "line", _tales, ".txt"),
+                   "attentive-lm", "line", ".txt"),
 }  # fmt: skip

@@ -80,10 +80,22 @@ def _put_worth(translator: Any, sources: list[str], targets: list[str], beam: in
     with bar("removing heads") as progress:
         worth = silence_heads(translator, sources, targets, beam, progress)
     rows = [{"module": head.name, "head": head.head, "bleu": head.score, "drop": head.drop} for head in worth]
+    whole = f"{worth[0].score + worth[0].drop:.2f}"
+    cells = [
+        (head.name, "all" if head.head is None else str(head.head), f"{head.score:.2f}", f"{head.drop:.2f}")
+        for head in worth
+    ]
+    wide = max(len(head.name) for head in worth)
+    table = [("removed", "head", "BLEU", "loss"), ("(none)", "-", whole, "-"), *cells]
+    lines = (f"{module}, head {head}: BLEU {bleu}, loss {loss}" for module, head, bleu, loss in cells)
+    shown = fitted(
+        [f"{module:<{wide}}  {head:>4}  {bleu:>6}  {loss:>6}" for module, head, bleu, loss in table],
+        [f"(none): BLEU {whole}", *lines],
+    )
     usual = translator.experiment.decode.beam
     note = f"BLEU with beam {beam} (--beam)" + (f"; regard score searches with beam {usual}" * (usual != beam))
     found = {"sentences": len(sources), "beam": beam, "heads": rows}
-    put_result(f"{_worth(rows)}\n{fitted([note], [note])}", found, as_json)
+    put_result(f"{shown}\n{fitted([note], [note])}", found, as_json)
 
 
 def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
@@ -97,22 +109,6 @@ def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
     )
     table = fitted(found.to_text(ranked).split("\n"), lines)
     put_result(f"{table}\n{fitted([note], [note])}", data, as_json)
-
-
-def _worth(rows: list[dict[str, Any]]) -> str:
-    """The score without each head as a table, or as lines for a narrow terminal."""
-    whole = f"{rows[0]['bleu'] + rows[0]['drop']:.2f}"
-    heads = ("all" if row["head"] is None else str(row["head"]) for row in rows)
-    cells = [
-        (row["module"], head, f"{row['bleu']:.2f}", f"{row['drop']:.2f}") for row, head in zip(rows, heads, strict=True)
-    ]
-    wide = max(len(row["module"]) for row in rows)
-    table = [("removed", "head", "BLEU", "loss"), ("(none)", "-", whole, "-"), *cells]
-    lines = (f"{module}, head {head}: BLEU {bleu}, loss {loss}" for module, head, bleu, loss in cells)
-    return fitted(
-        [f"{module:<{wide}}  {head:>4}  {bleu:>6}  {loss:>6}" for module, head, bleu, loss in table],
-        [f"(none): BLEU {whole}", *lines],
-    )
 
 
 def flow(

@@ -1,7 +1,7 @@
 """regard models, export"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -10,9 +10,6 @@ from regard.cli.options import Run
 from regard.cli.progress import bar
 from regard.cli.text import fitted, note_unfinished, put
 from regard.errors import ConfigError, check_known, counted
-
-if TYPE_CHECKING:
-    from regard.runs.experiment import Experiment
 
 
 def models(
@@ -29,7 +26,14 @@ def models(
         raise ConfigError("--preset is for the settings of a model, such as `regard models bahdanau --preset tiny`.")
     preset = preset or "paper"
     if paths:
-        put_paths(name, preset, trained)
+        from regard.api.loading import load
+        from regard.kernels.explain import explain
+        from regard.models.registry import build
+        from regard.models.registry import preset as find_preset
+
+        if name is None:
+            raise ConfigError("--paths needs the name of a model or a run folder.")
+        put(str(explain(load(name) if trained else build(name, find_preset(name, preset)))))
     elif name is None:
         list_models()
         list_shipped()
@@ -37,18 +41,6 @@ def models(
         describe_run(name)
     else:
         describe_model(name, preset)
-
-
-def put_paths(name: str | None, preset: str, trained: bool) -> None:
-    """Print the code path of every part of a model, and why it was chosen."""
-    from regard.api.loading import load
-    from regard.kernels.explain import explain
-    from regard.models.registry import build
-    from regard.models.registry import preset as find_preset
-
-    if name is None:
-        raise ConfigError("--paths needs the name of a model or a run folder.")
-    put(str(explain(load(name) if trained else build(name, find_preset(name, preset)))))
 
 
 def list_models() -> None:
@@ -116,6 +108,7 @@ def describe_run(name: str) -> None:
     """Print what a run expects, how it was trained, and the scores of its card."""
     from regard.api.exporting import about_run, read_card
     from regard.api.loading import read_experiment
+    from regard.api.progress import plain_number
     from regard.models.registry import entry
     from regard.runs.folder import find_weights
     from regard.runs.included import find_run
@@ -123,10 +116,29 @@ def describe_run(name: str) -> None:
     folder = find_run(name)
     experiment, about, card = read_experiment(folder), about_run(folder), read_card(folder)
     put(f"{name}: {experiment.name} ({entry(experiment.name).paper}), task {experiment.task}")
-    rows = [("folder", folder), ("weights", f"{find_weights(folder).stat().st_size / 2**20:.1f} MiB")]
-    rows += _expected(experiment.data, about.get("expects"))
-    if about.get("best") is not None:
-        rows.append(("validation", _best(about["best"], experiment)))
+    rows: list[tuple[str, Any]] = [("folder", folder)]
+    rows.append(("weights", f"{find_weights(folder).stat().st_size / 2**20:.1f} MiB"))
+    expects = about.get("expects")
+    if expects:
+        cases = {"lower": "lower case; input is lower-cased", "any": "capitals and small letters"}
+        texts = {"raw": "raw text", "tokenised": "tokenised: punctuation is separate"}
+        rows += [
+            ("languages", f"{expects['source_language'] or '?'} to {expects['target_language'] or '?'}"),
+            ("case", cases[expects["case"]]),
+            ("text", texts[expects["text"]]),
+            ("longest", f"{expects['longest']} tokens; a longer sentence is cut at clauses"),
+            ("corpus", expects["corpus"]),
+        ]
+    form = expects["form"] if expects else getattr(experiment.data, "form", "none")
+    if form != "none":
+        rows.append(("form", f"text is rewritten first (data.form={form})"))
+    best = about.get("best")
+    if best is not None:
+        # The best checkpoint was chosen by the loss where nothing was translated or described.
+        written = experiment.train.validate_sentences or experiment.task == "classify"
+        by = experiment.train.best_by if written else "loss"
+        shown = "below 1" if by == "bleu" and best == 0 else plain_number(best)  # such checkpoints are equal
+        rows.append(("validation", f"{shown} ({by})"))
     if about.get("seconds"):
         rows.append(("training", counted(round(about["seconds"]), "second")))
     rows += [(key, card[key]) for key in ("data", "licence") if key in card]
@@ -140,34 +152,6 @@ def describe_run(name: str) -> None:
     for key, value in rows:
         line = f"  {key:<{wide}}  {value}"
         put(line if key == "command" else fitted([line], [f"{key}: {value}"]))  # commands are not wrapped
-
-
-def _expected(data: Any, expects: dict[str, Any] | None) -> list[tuple[str, Any]]:
-    """What a run expects of its input."""
-    rows: list[tuple[str, Any]] = []
-    if expects:
-        cases = {"lower": "lower case; input is lower-cased", "any": "capitals and small letters"}
-        texts = {"raw": "raw text", "tokenised": "tokenised: punctuation is separate"}
-        rows = [
-            ("languages", f"{expects['source_language'] or '?'} to {expects['target_language'] or '?'}"),
-            ("case", cases[expects["case"]]),
-            ("text", texts[expects["text"]]),
-            ("longest", f"{expects['longest']} tokens; a longer sentence is cut at clauses"),
-            ("corpus", expects["corpus"]),
-        ]
-    form = expects["form"] if expects else getattr(data, "form", "none")
-    return [*rows, ("form", f"text is rewritten first (data.form={form})")] if form != "none" else rows
-
-
-def _best(value: float, experiment: "Experiment") -> str:
-    """The validation of the best checkpoint, which was chosen by the loss where nothing was translated or described."""
-    from regard.api.progress import plain_number
-
-    written = experiment.train.validate_sentences or experiment.task == "classify"
-    by = experiment.train.best_by if written else "loss"
-    if by == "bleu" and value == 0:
-        return "below 1 (bleu)"  # such checkpoints are equal: the cursor keeps 0
-    return f"{plain_number(value)} ({by})"
 
 
 def export(

@@ -46,19 +46,18 @@ def batches(file: Path | None, reading: Reading = READING) -> Iterator[list[str]
         while batch := list(islice(lines, CHUNK)):
             yield batch
         return
+
+    def arriving() -> bytes:
+        if sys.stdin.isatty():
+            typer.echo("> ", nl=False, err=True)
+        return sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
+
     number = 0
-    for arrived in split_lines(_arriving, STDIN, reading):
+    for arrived in split_lines(arriving, STDIN, reading):
         lines = (decode_line(line, STDIN, place, reading) for place, line in enumerate(arrived, number + 1))
         while batch := list(islice(lines, CHUNK)):
             yield batch
         number += len(arrived)
-
-
-def _arriving() -> bytes:
-    """The bytes available on standard input; on a terminal, prints a prompt first."""
-    if sys.stdin.isatty():
-        typer.echo("> ", nl=False, err=True)
-    return sys.stdin.buffer.read1(1 << 16)  # type: ignore[union-attr]
 
 
 def load(
@@ -210,7 +209,15 @@ def fitted(table: Sequence[str], instead: Iterable[str]) -> str:
 
 def put_json(found: Any) -> None:
     """Write one JSON document on one line. Numbers that are not finite become null, since JSON cannot express them."""
-    put(json.dumps(_finite(found), ensure_ascii=False, allow_nan=False))
+
+    def finite(found: Any) -> Any:
+        if isinstance(found, float):
+            return found if math.isfinite(found) else None
+        if isinstance(found, dict):
+            return {name: finite(value) for name, value in found.items()}
+        return [finite(value) for value in found] if isinstance(found, list | tuple) else found
+
+    put(json.dumps(finite(found), ensure_ascii=False, allow_nan=False))
 
 
 def put_result(text: object, found: Any, as_json: bool) -> None:
@@ -226,14 +233,6 @@ def put_note(line: str, as_json: bool) -> None:
         typer.echo(line, err=True)
     else:
         put(line)
-
-
-def _finite(found: Any) -> Any:
-    if isinstance(found, float):
-        return found if math.isfinite(found) else None
-    if isinstance(found, dict):
-        return {name: _finite(value) for name, value in found.items()}
-    return [_finite(value) for value in found] if isinstance(found, list | tuple) else found
 
 
 def pair_files(pairs: Pairs, out: Path | None) -> tuple[list[Path], Path]:

@@ -133,12 +133,14 @@ def translate(
     empty line, and the exit code is 2.
     """
     from regard.config import read
+    from regard.runs.included import FOLDERS, find_run
 
     settings = sections_of(filter(is_setting, arguments), *(() if shards.on else ("data",)))
     names = [argument for argument in arguments if not is_setting(argument)]
     searching = {"beam": search.beam, "nbest": search.nbest, "temperature": search.temperature}
     options = {"nbest": 1, **add_options(settings["decode"], **searching)}
-    if len(names) == 1 and is_sentence(names[0]):
+    alone = names[0] if len(names) == 1 and is_text(names[0]) and names[0] not in FOLDERS else ""
+    if " " in alone or (alone and not find_run(alone).exists()):  # a sentence: neither a file nor a run
         names.insert(0, DEFAULT)
     runs: list[str | Path] = [*names[:1], *(search.with_run or [])]
     if shards.on:
@@ -173,15 +175,6 @@ def translate(
     nbest = 0 if options.get("temperature") else options["nbest"]  # samples may be equal
     notes = Notes(translator, search.max_tokens, nbest, reading.invalid == "replace")
     print_lines(translator, lines, {"max_tokens": search.max_tokens, **options}, notes, as_json)
-
-
-def is_sentence(argument: str) -> bool:
-    """Whether an only argument is a sentence: neither a file, nor a run or the misspelled name of one."""
-    from regard.runs.included import FOLDERS, find_run
-
-    if not is_text(argument) or argument in FOLDERS:
-        return False
-    return " " in argument or not find_run(argument).exists()
 
 
 def print_lines(

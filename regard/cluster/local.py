@@ -38,18 +38,16 @@ def share_cores(workers: int | None, gpus: int, per_gpu: int = 1) -> tuple[int, 
     return number, max(1, cores // number)
 
 
-def visible_gpus() -> list[str]:
-    """The GPUs of this machine that CUDA may use, as CUDA_VISIBLE_DEVICES names them."""
+def gpus_for(*devices: str) -> list[str]:
+    """The GPUs that workers on these devices take in turn, as CUDA_VISIBLE_DEVICES names them; none if a device has a
+    number (cuda:1): all must see it."""
+    if any(":" in device for device in devices):
+        return []
     import torch  # takes seconds, so it is imported only where it is needed
 
     names = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     count = torch.cuda.device_count()
     return names[:count] if any(names) else [str(number) for number in range(count)]
-
-
-def gpus_for(*devices: str) -> list[str]:
-    """The GPUs that workers on these devices take in turn; none if a device has a number (cuda:1): all must see it."""
-    return [] if any(":" in device for device in devices) else visible_gpus()
 
 
 class Worker:
@@ -188,8 +186,11 @@ def run_local(
 def _load(start: Start, plan: Plan, out: Path, gpu: str | None, sharing: int) -> Answer:
     """In a worker: load what the work needs; returns the function that processes a shard."""
     if gpu is not None:
+        import torch
+
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before CUDA is used for the first time
-        share_gpu(sharing)
+        if torch.cuda.is_available():  # torch caches what it frees, which other workers need
+            torch.cuda.set_per_process_memory_fraction(USED / sharing)
     work, read = start(), ShardReader(plan)
 
     def process(running: Running, shard: Shard) -> None:
@@ -201,11 +202,3 @@ def _load(start: Start, plan: Plan, out: Path, gpu: str | None, sharing: int) ->
             raise
 
     return process
-
-
-def share_gpu(workers: int) -> None:
-    """Limit this process to its share of a GPU's memory: torch caches what it frees, which other workers need."""
-    import torch
-
-    if torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(USED / workers)

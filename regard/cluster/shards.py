@@ -90,7 +90,13 @@ def read_rows(path: str, column: str = "", digests: Digests | None = None) -> It
     """The rows of a text, TSV, JSONL or Parquet file, compressed or not; the extension is its format."""
     kind = Path(path.removesuffix(packing(path))).suffix
     if kind == ".parquet":
-        yield from _parquet_rows(path, column)
+        pq = need("pyarrow.parquet", "Parquet files need pyarrow; install it: pip install 'regard[ray]'.")
+        with pq.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if column not in names:
+                raise DataError(f"{path} has no column {column!r}; pass --column, one of {', '.join(names)}.")
+            for batch in file.iter_batches(columns=[column]):
+                yield from (str(value).replace("\n", " ") for value in batch.column(0).to_pylist())
         return
     for number, line in enumerate(read_lines(path, digests=digests), 1):
         if not column:
@@ -110,25 +116,6 @@ def read_rows(path: str, column: str = "", digests: Digests | None = None) -> It
                     f"1; got {column}."
                 )
             yield cells[int(column) - 1]
-
-
-def _parquet_rows(path: str, column: str) -> Iterator[str]:
-    pq = need("pyarrow.parquet", "Parquet files need pyarrow; install it: pip install 'regard[ray]'.")
-    with pq.ParquetFile(path) as file:
-        if column not in file.schema_arrow.names:
-            raise DataError(
-                f"{path} has no column {column!r}; pass --column, one of {', '.join(file.schema_arrow.names)}."
-            )
-        for batch in file.iter_batches(columns=[column]):
-            yield from (str(value).replace("\n", " ") for value in batch.column(0).to_pylist())
-
-
-def read_beside(paths: Sequence[str], column: str = "") -> Iterator[str]:
-    """The rows of several files, separated by tabs; tabs inside them become spaces."""
-    if len(paths) == 1:
-        return read_rows(paths[0], column)
-    sides = ((row.replace("\t", " ") for row in read_rows(path, column)) for path in paths)
-    return ("\t".join(rows) for rows in zip(*sides, strict=False))  # their numbers of lines are those of the plan
 
 
 def packing(path: str) -> str:
@@ -186,18 +173,17 @@ def _input(path: str, sha256: str, size: int, changed: int, lines: int, beside: 
 
 
 def _measure(paths: Sequence[str], column: str) -> Input:
-    first, *others = (_measure_one(path, column) for path in paths)
+    measured = []
+    for path in paths:
+        digests: Digests = {}
+        lines, about = sum(1 for _ in read_rows(path, column, digests)), os.stat(path)
+        measured.append(Input(path, digests.get(path) or digest(path), about.st_size, about.st_mtime_ns, lines))
+    first, *others = measured
     for other in others:
         if other.lines != first.lines:
             sizes = f"{first.path} has {first.lines} and {other.path} {other.lines}"
             raise DataError(f"Files that belong together must have the same number of lines; {sizes}.")
     return first._replace(beside=tuple(others))
-
-
-def _measure_one(path: str, column: str) -> Input:
-    digests: Digests = {}
-    lines, about = sum(1 for _ in read_rows(path, column, digests)), os.stat(path)
-    return Input(path, digests.get(path) or digest(path), about.st_size, about.st_mtime_ns, lines)
 
 
 def _is_same(file: Input) -> bool:
@@ -211,7 +197,10 @@ def _is_same(file: Input) -> bool:
 
 
 class ShardReader:
-    """The rows of one shard after the other. A file stays open, so that shards in rising order are one pass."""
+    """The rows of one shard after the other. A file stays open, so that shards in rising order are one pass.
+
+    Rows of files that are read side by side are separated by tabs; tabs inside them become spaces.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.input, self.reached = plan, -1, 0
@@ -219,8 +208,10 @@ class ShardReader:
 
     def __call__(self, shard: Shard) -> list[str]:
         if shard.input != self.input or shard.first < self.reached:
-            paths = [file.path for file in self.plan.inputs[shard.input].files]
-            self.rows, self.input, self.reached = read_beside(paths, self.plan.column), shard.input, 0
+            sides = [read_rows(file.path, self.plan.column) for file in self.plan.inputs[shard.input].files]
+            plain = ([row.replace("\t", " ") for row in rows] for rows in zip(*sides, strict=False))  # as in the plan
+            self.rows = map("\t".join, plain) if len(sides) > 1 else sides[0]
+            self.input, self.reached = shard.input, 0
         rows = list(islice(self.rows, shard.first - self.reached, shard.first - self.reached + shard.lines))
         self.reached = shard.first + shard.lines
         if len(rows) != shard.lines:

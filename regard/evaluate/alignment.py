@@ -5,6 +5,7 @@ A link is (source word, target word), from 0. The alignment of a sentence is a s
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,57 +85,47 @@ def symmetrise(forward: Iterable[Link], backward: Iterable[Link], method: str) -
     return SYMMETRISATIONS[method](frozenset(forward), frozenset(backward))
 
 
-def grow_diag(forward: Alignment, backward: Alignment) -> Alignment:
+def _grow_diag(
+    forward: Alignment, backward: Alignment, final: Callable[[Iterable[bool]], bool] | None = None
+) -> Alignment:
     """Start from the intersection and add neighbouring links of the union (also diagonal) whose source or target word
-    is still unaligned, until none is left.
+    is still unaligned, until none is left; then, with `final`, links of either direction of which any (all) of the two
+    words are unaligned.
 
     The order is that of Koehn et al. (2005) and of Moses: all links are visited by target word, then by source word,
     and again as long as links are added.
     """
-    return frozenset(_grow(forward, backward)[0])
-
-
-def _grow(forward: Alignment, backward: Alignment) -> tuple[set[Link], set[int], set[int]]:
-    """The links of grow-diag, and their source and target words."""
     links, union = set(forward & backward), forward | backward
     sources, targets = {source for source, _ in links}, {target for _, target in links}
+
+    def add(link: Link, fits: Callable[[Iterable[bool]], bool]) -> None:
+        if fits((link[0] not in sources, link[1] not in targets)):
+            links.add(link)
+            sources.add(link[0])
+            targets.add(link[1])
+
+    def by_target(some: Alignment) -> list[Link]:
+        return sorted(some, key=lambda link: (link[1], link[0]))
+
     before = -1
     while before < len(links):
         before = len(links)
-        for source, target in _by_target(union):
-            if (source, target) not in links:
-                continue
-            for down, right in _AROUND:
-                link = (source + right, target + down)
-                if link in union and (link[0] not in sources or link[1] not in targets):
-                    links.add(link)
-                    sources.add(link[0])
-                    targets.add(link[1])
-    return links, sources, targets
-
-
-def _final(forward: Alignment, backward: Alignment, both: bool) -> Alignment:
-    """grow-diag, then every link of either direction with an unaligned word (`both`: two unaligned words)."""
-    links, sources, targets = _grow(forward, backward)
-    for source, target in (*_by_target(forward), *_by_target(backward)):
-        free = (source not in sources, target not in targets)
-        if all(free) if both else any(free):
-            links.add((source, target))
-            sources.add(source)
-            targets.add(target)
+        for source, target in by_target(union):
+            for down, right in _AROUND if (source, target) in links else ():
+                if (source + right, target + down) in union:
+                    add((source + right, target + down), any)
+    if final:
+        for link in (*by_target(forward), *by_target(backward)):
+            add(link, final)
     return frozenset(links)
-
-
-def _by_target(links: Alignment) -> list[Link]:
-    return sorted(links, key=lambda link: (link[1], link[0]))
 
 
 SYMMETRISATIONS: dict[str, Callable[[Alignment, Alignment], Alignment]] = {
     "intersection": lambda forward, backward: forward & backward,
     "union": lambda forward, backward: forward | backward,
-    "grow-diag": grow_diag,
-    "grow-diag-final": lambda forward, backward: _final(forward, backward, both=False),
-    "grow-diag-final-and": lambda forward, backward: _final(forward, backward, both=True),
+    "grow-diag": _grow_diag,
+    "grow-diag-final": partial(_grow_diag, final=any),
+    "grow-diag-final-and": partial(_grow_diag, final=all),
 }
 
 

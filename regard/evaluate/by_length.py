@@ -104,7 +104,16 @@ def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
     from matplotlib.figure import Figure
 
     path = check_plot(path)
-    bins = _shared_bins(tables)
+    if not tables:
+        raise DataError("A plot by length needs at least one system; got none.")
+    (first_name, first), *others = tables.items()
+    bins = first.bins
+    for name, table in others:
+        if [(b.label, b.sentences) for b in table.bins] != [(b.label, b.sentences) for b in bins]:
+            raise DataError(
+                f"A plot shows one corpus; {first_name} and {name} have different bins or numbers of sentences. "
+                f"Score both on the same source with the same edges."
+            )
     shown = [place for place, part in enumerate(bins) if part.sentences]
     figure = Figure(figsize=(8.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
@@ -118,7 +127,7 @@ def plot_by_length(tables: Mapping[str, LengthTable], path: str | Path) -> Path:
             axes.fill_between(range(len(shown)), low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set_xticks(range(len(shown)), [f"{bins[place].label}\nn={bins[place].sentences}" for place in shown])
     axes.set_xlabel("source length in words, with the number of sentences")
-    axes.set_ylabel(next(iter(tables.values())).metric)
+    axes.set_ylabel(first.metric)
     axes.set_xlim(-0.5, len(shown) - 0.5)
     axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     axes.grid(axis="y", alpha=0.3)
@@ -137,17 +146,3 @@ def save_plot(figure: Any, path: Path) -> Path:
     with rc_context({"svg.fonttype": "none"}):
         figure.savefig(content, format=path.suffix[1:].lower(), dpi=160)
     return write_atomically(path, content.getvalue())
-
-
-def _shared_bins(tables: Mapping[str, LengthTable]) -> tuple[LengthBin, ...]:
-    """The bins of the first table; all tables must have the same bins."""
-    if not tables:
-        raise DataError("A plot by length needs at least one system; got none.")
-    (first_name, first), *others = tables.items()
-    for name, table in others:
-        if [(b.label, b.sentences) for b in table.bins] != [(b.label, b.sentences) for b in first.bins]:
-            raise DataError(
-                f"A plot shows one corpus; {first_name} and {name} have different bins or numbers of sentences. "
-                f"Score both on the same source with the same edges."
-            )
-    return first.bins

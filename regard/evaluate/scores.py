@@ -22,17 +22,12 @@ class Score:
     # BLEU: `precisions` of n-grams, `brevity_penalty`, `length` and `reference` length
     parts: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def details(self) -> str:
-        """The parts as text; empty if there are none."""
-        if not self.parts:
-            return ""
-        precisions = "/".join(f"{precision:.1f}" for precision in self.parts["precisions"])
-        penalty, length, reference = (self.parts[name] for name in ("brevity_penalty", "length", "reference"))
-        return f"{precisions} (BP {penalty:.3f}, length {length}, reference {reference})"
-
     def __str__(self) -> str:
-        details = f" {self.details}" if self.details else ""
+        details = ""
+        if self.parts:
+            precisions = "/".join(f"{precision:.1f}" for precision in self.parts["precisions"])
+            penalty, length, reference = (self.parts[name] for name in ("brevity_penalty", "length", "reference"))
+            details = f" {precisions} (BP {penalty:.3f}, length {length}, reference {reference})"
         return f"{self.name} {self.value:.2f}{details}  {self.signature}"
 
 

@@ -130,8 +130,7 @@ class Names(NamedTuple):
     def paragraphs(self, text: str) -> Iterator[Part]:
         """The parts of a member."""
         p = f"{self.prefix}:"
-        rules = html.Rules(None, kept=frozenset(f"{p}{name}" if ":" not in name else name for name in self.kept),
-                           void=(), raw=(), ignore_case=False)  # fmt: skip
+        rules = html.xml_rules(ignored=frozenset(f"{p}{name}" if ":" not in name else name for name in self.kept))
         paragraph: list[html.Markup] | None = None
         for token in html.join_kept(html.scan(text, rules), rules):
             if token.name == f"{p}p" and not token.empty:

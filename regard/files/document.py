@@ -4,6 +4,7 @@ import codecs
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -59,8 +60,8 @@ FORMATS: dict[str, Format] = {
     "xhtml": _HTML,
     "md": Format("Markdown", (markdown.read,)),
     "markdown": Format("Markdown", (markdown.read,)),
-    "srt": Format("SRT", (subtitles.read_srt,)),
-    "vtt": Format("WebVTT", (subtitles.read_vtt,)),
+    "srt": Format("SRT", (subtitles.read,)),
+    "vtt": Format("WebVTT", (partial(subtitles.read, unescape=html.unescape, escape=html.escape),)),
     "docx": Format("DOCX", (archives.read_docx,), members=archives.DOCX),
     "pptx": Format("PPTX", (archives.read_pptx,), members=archives.PPTX),
     "odt": Format("ODT", (archives.read_odt,), members=archives.ODT),
@@ -148,7 +149,14 @@ def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
     mark, encoding = next(((mark, encoding) for mark, encoding in _MARKS if data.startswith(mark)), (b"", ""))
     data = data[len(mark) :]
     named = form.charset.search(data[:_HEAD]) if form.charset else None
-    encoding = encoding or (_known(named[1].decode("ascii"), name) if named else "utf-8")
+    encoding = encoding or (named[1].decode("ascii") if named else "utf-8")
+    try:
+        info = codecs.lookup(encoding)
+    except LookupError:
+        raise DataError(f"{name} names an unknown encoding, {encoding[:40]!r}; save it as UTF-8.") from None
+    if not info._is_text_encoding:
+        raise DataError(f"{name} names {encoding[:40]!r}, which is not a text encoding; save it as UTF-8.")
+    encoding = info.name
     try:
         text = data.decode(encoding)
         if text.encode(encoding) != data:
@@ -157,13 +165,3 @@ def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
         what = f"byte {error.start}" if isinstance(error, UnicodeDecodeError) else str(error)
         raise DataError(f"{name} is not valid {encoding} ({what}); save the file as UTF-8.") from None
     return text, encoding, mark
-
-
-def _known(encoding: str, name: str) -> str:
-    try:
-        info = codecs.lookup(encoding)
-    except LookupError:
-        raise DataError(f"{name} names an unknown encoding, {encoding[:40]!r}; save it as UTF-8.") from None
-    if not info._is_text_encoding:
-        raise DataError(f"{name} names {encoding[:40]!r}, which is not a text encoding; save it as UTF-8.")
-    return info.name

@@ -227,8 +227,16 @@ def find_marks(text: str) -> list[Mark]:
     while found := _TOKEN.search(text, at):
         kind, at, new = found.lastgroup, found.end(), list[Mark]()
         count += kind in ("open", "image", "close", "marks")
-        if kind in ("escaped", "auto", "bare", "note", "code", "tag"):
-            new = _whole(text, found, ticks)
+        start, size = found.start(), len(found[0])
+        if kind == "code":  # up to the next run of as many backticks
+            closing = ticks.get(size, [])
+            following = bisect_left(closing, at)
+            new = [Mark(start, closing[following] + size, "word")] if following < len(closing) else []
+        elif kind == "tag":
+            end = html.tag_end(text[start : start + LONGEST_TAG])
+            new = [] if end is None else [Mark(start, start + end, "tag")]
+        elif kind in ("escaped", "auto", "bare", "note"):
+            new = [Mark(start, at, "escape" if kind == "escaped" else "word")]
         elif count > MOST_MARKS:
             continue
         elif kind in ("open", "image"):
@@ -273,19 +281,6 @@ def _emphasise(text: str, found: re.Match[str], stack: Stack) -> list[Mark]:
     if opens:
         stack.append((raw, start))
     return []
-
-
-def _whole(text: str, found: re.Match[str], ticks: dict[int, list[int]]) -> list[Mark]:
-    """The mark of a token without a partner, such as code or an HTML tag; none if it is words after all."""
-    start, end = found.span()
-    if found.lastgroup == "code":  # up to the next run of as many backticks
-        closing = ticks.get(end - start, [])
-        following = bisect_left(closing, end)
-        return [Mark(start, closing[following] + end - start, "word")] if following < len(closing) else []
-    if found.lastgroup == "tag":
-        size = html.tag_end(text[start : start + LONGEST_TAG])
-        return [] if size is None else [Mark(start, start + size, "tag")]
-    return [Mark(start, end, "escape" if found.lastgroup == "escaped" else "word")]
 
 
 def escape(text: str) -> str:

@@ -23,17 +23,6 @@ class Fragment(NamedTuple):
     tag: Tag | None = None
 
 
-def in_order(fragments: list[Fragment], tags: Sequence[Tag]) -> list[Fragment]:
-    """Put placeholders that are identified by their order into the order of the source."""
-    arguments = iter([tag for tag in tags if tag.kind == "argument"])
-    return [
-        fragment
-        if fragment.tag is None or fragment.tag.kind != "argument"
-        else Fragment(fragment.text, next(arguments))
-        for fragment in fragments
-    ]
-
-
 def space_breaks(fragments: list[Fragment]) -> list[Fragment]:
     """Move line breaks so that no line is empty. If there are fewer words than lines, breaks that are only white space
     are left out, and other ones (the times of a subtitle) come last."""
@@ -159,8 +148,14 @@ def spell(segment: Segment, found: Aligned | None = None, escape: Callable[[str]
 
 def _fragments(segment: Segment, found: Aligned) -> list[Fragment]:
     """The translation with every tag of the segment."""
-    placed = Placer(segment, found).place() if segment.tags else [Fragment(found.text)]
-    return space_breaks(in_order(placed, segment.tags))
+    if not segment.tags:
+        return [Fragment(found.text)]
+    # Placeholders that are identified by their order stay in the order of the source.
+    arguments = iter([tag for tag in segment.tags if tag.kind == "argument"])
+    placed = Placer(segment, found).place()
+    return space_breaks(
+        [Fragment(text, next(arguments) if tag and tag.kind == "argument" else tag) for text, tag in placed]
+    )
 
 
 class Placer:
@@ -171,44 +166,63 @@ class Placer:
         self.source = split_words(segment.text, (0, len(segment.text)))
         self.starts = [start for start, _ in self.source]
         links = sorted((trim(found.text, target), trim(segment.text, source)) for source, target, _ in found.links)
-        self.target, self.linked = _units(found.text, links)
+        self.target: list[Span] = []  # words: the spans of the links, and the words in between
+        self.linked: list[Span | None] = []  # the source span that each is linked to
+        reached = 0
+        for (start, end), span in [*links, ((len(self.text), len(self.text)), (0, 0))]:
+            if start >= reached:
+                between = split_words(self.text, (reached, start))
+                self.target += between
+                self.linked += [None] * len(between)
+                if start < end:
+                    self.target.append((start, end))
+                    self.linked.append(span)
+                reached = end
         self.bounds: dict[Span, Range] = {}  # source sentence -> its target words
         firsts = [start for start, _ in self.target]
+        self.begun = set(firsts)  # where a target word begins
         for source, (start, end) in found.sentences:
             first, last = bisect_left(firsts, start), bisect_left(firsts, end)
             self.bounds[source] = first, last
         self.sentences = sorted(self.bounds)
         self.linking: dict[int, list[int]] = {}  # source word -> linked target words
         self.others = [0]  # number of linked words before each target word
-        for number, span in enumerate(self.linked):
-            if span is not None:
-                for word in range(bisect_left(self.starts, span[0]), bisect_left(self.starts, span[1])):
+        for number, linked in enumerate(self.linked):
+            if linked is not None:
+                for word in range(bisect_left(self.starts, linked[0]), bisect_left(self.starts, linked[1])):
                     self.linking.setdefault(word, []).append(number)
-            self.others.append(self.others[-1] + (span is not None))
+            self.others.append(self.others[-1] + (linked is not None))
         self.words = sorted(self.linking)
 
     def place(self) -> list[Fragment]:
         """The translation with its tags."""
-        root = _tree(self.tags, len(self.text))
-        root.words = (0, len(self.target))
-        self._choose(root)
+        root = Node((0, len(self.text)), words=(0, len(self.target)))
+        path = [root]
+        for tag in self.tags:
+            if tag.kind == "open":
+                partner = self.tags[tag.partner]
+                path[-1].inside.append(Node((tag.at, partner.at), tag, partner))
+                path.append(path[-1].inside[-1])
+            elif tag.kind == "close":
+                path.pop()
+            else:
+                path[-1].single.append(tag)
+        waiting = [root]
+        while waiting:  # choose the target words of every pair, in each node the longest pair first
+            node = waiting.pop()
+            free = [node.words]
+            for pair in sorted(node.inside, key=lambda pair: pair.source[0] - pair.source[1]):
+                first, last = pair.words = self._best(pair, free, node)
+                if first < last:
+                    parts = [part for a, b in free for part in ((a, min(b, first)), (max(a, last), b))]
+                    free = [part for part in parts if part[0] < part[1]]
+            waiting += node.inside
         start, end = self._extent(root.words)
         fragments = [Fragment(self.text[:start])]
         self._emit(root, fragments)
         return [*fragments, Fragment(self.text[end:])]
 
     # --- pairs
-
-    def _choose(self, node: Node) -> None:
-        """Choose the target words of every pair inside a node, the longest pair first."""
-        waiting = [node]
-        while waiting:
-            node = waiting.pop()
-            free = [node.words]
-            for pair in sorted(node.inside, key=lambda pair: pair.source[0] - pair.source[1]):
-                pair.words = self._best(pair, free, node)
-                free = [part for some in free for part in _without(some, pair.words)]
-            waiting += node.inside
 
     def _best(self, pair: Node, free: Sequence[Range], parent: Node) -> Range:
         """The run of words within `free` with the most words of the pair and the fewest others."""
@@ -229,7 +243,7 @@ class Placer:
             return self._outside(gap, pair.source[0], parent)
         begin, end = chosen
         # An elided word (n', l') belongs to the word that follows it.
-        while end - begin > 1 and self.text[self.target[end - 1][1] - 1] in "'’" and self._joined(end):
+        while end - begin > 1 and self.text[(after := self.target[end - 1][1]) - 1] in "'’" and after in self.begun:
             end -= 1
         # Punctuation at its ends is inside only if the source has some there.
         opens, closes = (self.segment.text[at : at + 1] for at in (pair.source[0], pair.source[1] - 1))
@@ -238,10 +252,6 @@ class Placer:
         while end - begin > 1 and opens.isalnum() and not has_words(self.text[slice(*self.target[begin])]):
             begin += 1
         return begin, end
-
-    def _joined(self, number: int) -> bool:
-        """Whether there is no white space before a target word."""
-        return number < len(self.target) and self.target[number - 1][1] == self.target[number][0]
 
     def _belonging(self, source: Span) -> list[int]:
         """The target words that are linked to words of a span, and all those of the sentences within it."""
@@ -252,15 +262,13 @@ class Placer:
             found.update(range(*self.bounds[self.sentences[place]]))
         first = max(0, bisect_right(self.starts, source[0]) - 1)
         for word in range(first, bisect_left(self.starts, source[1])):
-            found.update(number for number in self.linking.get(word, ()) if self._is_inside(source, number))
+            for number in self.linking.get(word, ()):
+                start, end = self.linked[number] or (0, 0)
+                shared = min(source[1], end) - max(source[0], start)
+                # At least half of the target word's source; a span within a word counts as the word.
+                if shared > 0 and (2 * shared >= end - start or shared == source[1] - source[0]):
+                    found.add(number)
         return sorted(found)
-
-    def _is_inside(self, source: Span, number: int) -> bool:
-        """Whether at least half of a target word's source is in a span; a span within a word counts as the word."""
-        span = self.linked[number]
-        assert span is not None
-        shared = min(source[1], span[1]) - max(source[0], span[0])
-        return shared > 0 and (2 * shared >= span[1] - span[0] or shared == source[1] - source[0])
 
     # --- single tags
 
@@ -336,45 +344,3 @@ class Placer:
         first, last = words
         start = self.target[first][0] if first < len(self.target) else len(self.text)
         return start, self.target[last - 1][1] if first < last else start
-
-
-def _units(text: str, links: Sequence[tuple[Span, Span]]) -> tuple[list[Span], list[Span | None]]:
-    """The words of a translation in order, and the source span that each is linked to: the spans of the links, and the
-    words in between."""
-    words: list[Span] = []
-    linked: list[Span | None] = []
-    reached = 0
-    for (start, end), source in [*links, ((len(text), len(text)), (0, 0))]:
-        if start < reached:
-            continue
-        rest = split_words(text, (reached, start))
-        words += rest
-        linked += [None] * len(rest)
-        if start < end:
-            words.append((start, end))
-            linked.append(source)
-        reached = end
-    return words, linked
-
-
-def _tree(tags: Sequence[Tag], size: int) -> Node:
-    """The tags as a tree of pairs."""
-    root = Node((0, size))
-    path = [root]
-    for tag in tags:
-        if tag.kind == "open":
-            node = Node((tag.at, tags[tag.partner].at), tag, tags[tag.partner])
-            path[-1].inside.append(node)
-            path.append(node)
-        elif tag.kind == "close":
-            path.pop()
-        else:
-            path[-1].single.append(tag)
-    return root
-
-
-def _without(some: Range, taken: Range) -> list[Range]:
-    """The parts of a range outside `taken`."""
-    if taken[0] == taken[1] or taken[1] <= some[0] or some[1] <= taken[0]:
-        return [some]
-    return [part for part in ((some[0], taken[0]), (taken[1], some[1])) if part[0] < part[1]]

@@ -206,17 +206,11 @@ def _header(text: str, language: str) -> str:
     return "".join(f"{name}: {value}\n" for name, value in values.items())
 
 
-def language_of(lines: list[str]) -> str:
-    """The language in the header, or an empty string."""
-    header = next((one for one in messages(lines) if not one.text), None)
-    found = _LANGUAGE.search(header.translations[0].text) if header and 0 in header.translations else None
-    return found[1] if found else ""
-
-
 def pairs(text: str) -> tuple[tuple[str, str], Iterator[tuple[str, str]]]:
     """The languages of a file, and the words of its messages in both. Fuzzy translations count as missing."""
     lines = text.split("\n")
-    language = language_of(lines)
+    header = next((one for one in messages(lines) if not one.text), None)
+    language = _LANGUAGE.search(header.translations[0].text) if header and 0 in header.translations else None
     if not language:
         raise DataError("the header does not name the target language; add a line such as Language: fr.")
 
@@ -229,7 +223,7 @@ def pairs(text: str) -> tuple[tuple[str, str], Iterator[tuple[str, str]]]:
             for source, written in message.sources() if message.text else ():
                 yield words(source), "" if message.fuzzy else words(written.text)
 
-    return (SOURCE, language), units()
+    return (SOURCE, language[1]), units()
 
 
 def unquote(text: str) -> str:

@@ -97,7 +97,7 @@ SYMBOL = re.compile(
 _MARKS = ".,;:!?…)]}'’»”"  # at the end of an address, part of the sentence
 _OTHERS = rf"<%|[$#]?\{{|%[A-Z][A-Z_]+%|{SYMBOL.pattern}"
 _START = re.compile(
-    rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|(?P<printf>(?:(?<!\d)(?<!\d\s)|(?=%[sd](?!\w))){_PRINTF})|{_OTHERS}"
+    rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|(?P<printf>(?:(?<!\d)(?<!\d\s)|(?=%[sd](?!\w)|%\.\d)){_PRINTF})|{_OTHERS}"
 )
 # In a format string every % begins a directive.
 _DIRECTIVE = re.compile(
@@ -133,7 +133,15 @@ def find_placeholders(text: str, directives: bool = False) -> Iterator[tuple[Spa
 
 def _each_placeholder(text: str, directives: bool) -> Iterator[tuple[Span, Kind]]:
     at = reached = 0  # of the search, and of the last placeholder
-    braces = _pair_braces(text) if "{" in text else {}
+    opened: list[int] = []
+    braces: dict[int, int] = {}  # the position of each opening brace -> the end of its closing brace, if it is near
+    for brace in _INSIDE.finditer(text):
+        if brace[0] == "{":
+            opened.append(brace.start())
+        elif opened:
+            first = opened.pop()
+            if brace.end() - first <= _LONGEST:
+                braces[first] = brace.end()
     start_of = _DIRECTIVE if directives else _START
     while match := start_of.search(text, at):
         start, end = match.span()
@@ -164,20 +172,6 @@ def _each_placeholder(text: str, directives: bool) -> Iterator[tuple[Span, Kind]
 def find_addresses(text: str) -> list[str]:
     """The web and e-mail addresses of a text, in order."""
     return [match[0].rstrip(_MARKS) for match in ADDRESS.finditer(text)]
-
-
-def _pair_braces(text: str) -> dict[int, int]:
-    """The position of each opening brace -> the end of its closing brace, if it is near enough."""
-    opened: list[int] = []
-    pairs = {}
-    for match in _INSIDE.finditer(text):
-        if match[0] == "{":
-            opened.append(match.start())
-        elif opened:
-            start = opened.pop()
-            if match.end() - start <= _LONGEST:
-                pairs[start] = match.end()
-    return pairs
 
 
 class Builder:

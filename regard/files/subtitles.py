@@ -19,17 +19,9 @@ _MARKUP = re.compile(r"<[^<>]*>|\{[^{}]*\}")
 MOST_CUES = 4  # of one sentence
 
 
-def read_srt(text: str) -> Iterator[Part]:
-    """The parts of a SubRip file."""
-    return read(text, as_it_is, as_it_is)
-
-
-def read_vtt(text: str) -> Iterator[Part]:
-    """The parts of a WebVTT file."""
-    return read(text, html.unescape, html.escape)
-
-
-def read(text: str, unescape: Callable[[str], str], escape: Callable[[str], str]) -> Iterator[Part]:
+def read(
+    text: str, unescape: Callable[[str], str] = as_it_is, escape: Callable[[str], str] = as_it_is
+) -> Iterator[Part]:
     """The parts of a file: words are only in the lines after a time line, up to an empty line."""
     cues: list[list[str]] = [[]]  # of the segment: the text of a cue, then what is between it and the next, ...
     inside = False

@@ -4,7 +4,7 @@ Expat gives the position of each element, so that only the targets are rewritten
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
@@ -22,7 +22,7 @@ _ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 CHARSET = re.compile(rb"""<\?xml[^>]{1,200}encoding\s*=\s*["']([A-Za-z0-9_.:-]+)""")
 _EMPTY = re.compile(r"<mrk\b[^<>]*(?:/>|>\s*</mrk>)")  # a segment that is not translated yet
 _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))  # states of a target that is not a translation
-INLINE = html.Rules(inline=None, kept=(), void=(), raw=(), ignore_case=False)
+INLINE = html.xml_rules()
 
 
 Place = tuple[int, int]  # bytes [start, end) of the file
@@ -170,7 +170,10 @@ def segment(data: bytes, unit: Unit) -> Segment | None:
     name = unit.name.removesuffix("source") + "target"
     begin, end = unit.target[0], _tag_end(data, unit.target[0])
     opening = re.sub(r"\s*/?>$", ">", data[begin:end].decode("utf-8")) if element else f"<{name}>"
-    before = "" if element else _indent(data, unit)
+    place = data.rfind(b"<", 0, unit.source[0])
+    # The line break and indentation before the source are repeated before a new target.
+    space = re.search(r"\r?\n[ \t]*$", data[max(0, place - 200) : place].decode("utf-8", "ignore"))
+    before = space[0] if space and not element else ""
     return built._replace(wrap=lambda inner: f"{before}{opening}{lead}{inner}{tail}</{name}>")
 
 
@@ -193,25 +196,14 @@ def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
             edits.append((now.begin if version_2 else now.target[0], marks))
     for at, values in sorted(edits, key=lambda edit: edit[0], reverse=True):
         end = _tag_end(data, at)
-        data = data[:at] + _with_attributes(data[at:end].decode("utf-8"), values).encode("utf-8") + data[end:]
+        tag = data[at:end].decode("utf-8")
+        for name, value in values.items():
+            tag = re.sub(rf"""\s+{name}\s*=\s*(?:"[^"]*"|'[^']*')""", "", tag)
+            if value is not None:
+                bare = tag.removesuffix(">").removesuffix("/").rstrip()
+                tag = f'{bare} {name}="{value}"{tag[len(bare) :]}'
+        data = data[:at] + tag.encode("utf-8") + data[end:]
     return data.decode("utf-8")
-
-
-def _with_attributes(tag: str, values: Mapping[str, str | None]) -> str:
-    """A tag with some attributes replaced, added, or removed (None)."""
-    for name, value in values.items():
-        tag = re.sub(rf"""\s+{name}\s*=\s*(?:"[^"]*"|'[^']*')""", "", tag)
-        if value is not None:
-            tag = re.sub(r"(\s*/?>)$", lambda end, added=f' {name}="{value}"': added + end[1], tag)  # type: ignore[misc]
-    return tag
-
-
-def _indent(data: bytes, unit: Unit) -> str:
-    """The line break and indentation before the source, repeated before a new target."""
-    begin = data.rfind(b"<", 0, unit.source[0])
-    head = data[max(0, begin - 200) : begin].decode("utf-8", "ignore")
-    space = re.search(r"\r?\n[ \t]*$", head)
-    return space[0] if space else ""
 
 
 def inline(raw: str) -> Builder:

@@ -63,7 +63,11 @@ class Engine(NamedTuple):
         probability of PAD and START, tiny in a trained model, among the other tokens. `stop` is called before every
         batch.
         """
-        check_search(config)
+        for name, off in (("temperature", 0), ("coverage_penalty", 0), ("patient", False), ("precision", "float32")):
+            if getattr(config, name) != off:
+                raise ConfigError(
+                    f"The engine ctranslate2 does not support decode.{name}; leave it out, or use --engine regard."
+                )
         found: list[list[Hypothesis]] = [[] for _ in rows]
         longest = max(map(len, rows), default=0)
         if longest >= self.longest:
@@ -82,12 +86,12 @@ class Engine(NamedTuple):
     def _batch(
         self, rows: list[Sequence[int]], config: DecodeConfig, prefixes: list[Sequence[int]] | None
     ) -> list[list[Hypothesis]]:
-        words = [[self.source[index] for index in row] for row in rows]
+        words, names = [[self.source[index] for index in row] for row in rows], list(self.target)
         longest = max(int(config.max_ratio * len(row)) + config.max_extra for row in rows)
         # Return all hypotheses of the beam with plain log-probabilities; regard applies its own length penalty.
         results = self.translator.translate_batch(
             words,
-            None if prefixes is None else self._pieces(prefixes),
+            None if prefixes is None else [[names[index] for index in row] for row in prefixes],
             beam_size=config.beam,
             num_hypotheses=config.beam,
             length_penalty=0.0,
@@ -103,13 +107,15 @@ class Engine(NamedTuple):
         found = []
         for sentence, one in zip(words, results, strict=True):
             scores = one.scores if prefixes is None else self._scores(sentence, one.hypotheses)
-            hypotheses = [self._hypothesis(*each, config) for each in zip(one.hypotheses, scores, strict=True)]
+            hypotheses = []
+            for pieces, logprob in zip(one.hypotheses, scores, strict=True):
+                ids = [self.target[piece] for piece in pieces]
+                ended = bool(ids) and ids[-1] == END
+                score = logprob / length_penalty(max(1, len(ids)), config.length_penalty, config.length_offset)
+                ids = ids[:-1] if ended else ids
+                hypotheses.append(Hypothesis(ids, logprob, score, "end" if ended else "length", []))
             found.append(rank(hypotheses)[: config.nbest] if sentence else [Hypothesis([], 0.0, 0.0, "end", [])])
         return found
-
-    def _pieces(self, rows: list[Sequence[int]]) -> list[list[str]]:
-        names = list(self.target)
-        return [[names[index] for index in row] for row in rows]
 
     def _scores(self, source: list[str], hypotheses: list[list[str]]) -> list[float]:
         """The log-probability of each hypothesis, including the forced prefix, which the search does not count."""
@@ -117,12 +123,6 @@ class Engine(NamedTuple):
         plain = [one[:-1] if end else one for one, end in zip(hypotheses, ends, strict=True)]
         scored = self.translator.score_batch([source] * len(plain), plain)
         return [sum(one.log_probs if end else one.log_probs[:-1]) for one, end in zip(scored, ends, strict=True)]
-
-    def _hypothesis(self, pieces: list[str], logprob: float, config: DecodeConfig) -> Hypothesis:
-        ids = [self.target[piece] for piece in pieces]
-        ended = bool(ids) and ids[-1] == END
-        score = logprob / length_penalty(max(1, len(ids)), config.length_penalty, config.length_offset)
-        return Hypothesis(ids[:-1] if ended else ids, logprob, score, "end" if ended else "length", [])
 
 
 def open_engine(model: nn.Module, source: Vocabulary, target: Vocabulary, threads: int, kind: str = "int8") -> Engine:
@@ -143,15 +143,6 @@ def export_ctranslate2(
     with fill_folder(out) as folder:
         _save(model, source, target, folder, kind, head)
         return sum(path.stat().st_size for path in folder.iterdir())
-
-
-def check_search(config: DecodeConfig) -> None:
-    """Refuse settings that this engine does not support."""
-    for name, off in (("temperature", 0), ("coverage_penalty", 0), ("patient", False), ("precision", "float32")):
-        if getattr(config, name) != off:
-            raise ConfigError(
-                f"The engine ctranslate2 does not support decode.{name}; leave it out, or use --engine regard."
-            )
 
 
 def _library() -> Any:
@@ -212,7 +203,10 @@ def _specification(model: Any, specs: Any, head: tuple[int, int]) -> Any:
     encoder.embeddings[0].weight = _array(model.embed.weight)
     decoder.embeddings.weight = _array(model.embed_target.weight)
     _linear(decoder.projection, model.output)
-    table = _table(model)
+    place = torch.arange(_positions(model))
+    zeros = torch.zeros(1, len(place), config.width)
+    with torch.no_grad():  # rotary positions rotate queries and keys instead
+        table = _array(zeros[0] if config.positions == "rotary" else model.place(zeros, place)[0][0])  # [positions, D]
     encoder.position_encodings.encodings = table
     if config.positions != "rotary":
         decoder.position_encodings.encodings = table.copy()
@@ -221,27 +215,20 @@ def _specification(model: Any, specs: Any, head: tuple[int, int]) -> Any:
     for number, (spec, layer) in enumerate(zip(decoder.layer, model.decoder, strict=True)):
         _layer(spec, layer)
         cross = layer.cross_attention
-        order = _first(head[1] if number == head[0] % depth else 0, config.heads, config.width)
+        # The dimensions of all heads, those of the head whose weights are returned first.
+        first = head[1] if number == head[0] % depth else 0
+        heads = [first, *(other for other in range(config.heads) if other != first)]
+        order = torch.arange(config.width).view(config.heads, -1)[heads].flatten()  # [D]
         query, memory, output = spec.attention.linear
         _linear(query, cross.query, order)
         _linear(memory, cross.project, torch.cat([order, order + config.width]))
+        _linear(output, cross.output)
         output.weight = _array(cross.output.weight[:, order])
-        _bias(output, cross.output.bias)
         _norm(spec.attention.layer_norm, layer.join_cross.norm)
     if config.norm == "pre":
         _norm(encoder.layer_norm, model.encoder_norm)
         _norm(decoder.layer_norm, model.decoder_norm)
     return specs.TransformerSpec(encoder, decoder)
-
-
-def _table(model: Transformer) -> NDArray[np.float32]:
-    """The position encodings [positions, D]; zeros for rotary positions, which rotate queries and keys instead."""
-    width, place = model.config.width, torch.arange(_positions(model))
-    zeros = torch.zeros(1, len(place), width)
-    if model.config.positions == "rotary":
-        return _array(zeros[0])
-    with torch.no_grad():
-        return _array(model.place(zeros, place)[0][0])
 
 
 def _layer(spec: Any, layer: Any) -> None:
@@ -255,20 +242,10 @@ def _layer(spec: Any, layer: Any) -> None:
     _norm(spec.ffn.layer_norm, layer.join_feed.norm)
 
 
-def _first(head: int, heads: int, width: int) -> Tensor:
-    """The order of the D dimensions of all heads that puts `head` first."""
-    order = [head, *(other for other in range(heads) if other != head)]
-    return torch.arange(width).view(heads, -1)[order].flatten()
-
-
 def _linear(spec: Any, linear: nn.Linear, order: Tensor | None = None) -> None:
     spec.weight = _array(linear.weight if order is None else linear.weight[order])
-    _bias(spec, linear.bias if order is None or linear.bias is None else linear.bias[order])
-
-
-def _bias(spec: Any, bias: Tensor | None) -> None:
-    if bias is not None:
-        spec.bias = _array(bias)
+    if linear.bias is not None:
+        spec.bias = _array(linear.bias if order is None else linear.bias[order])
 
 
 def _norm(spec: Any, norm: nn.LayerNorm) -> None:

@@ -9,8 +9,7 @@ the table is read as <unk> and never written.
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import DataError, brief
-from regard.interop.imported import Imported, Linear, Part, find_file, lay_out, read_sizes, sines_then_cosines
+from regard.interop.imported import Imported, Linear, find_file, lay_out, read_sizes, sines_then_cosines
 from regard.interop.pieces import Pieces, RowOrder, kind_of, order_rows, read_pieces
 from regard.runs.folder import read_tensors
 
@@ -48,7 +47,15 @@ def read_huggingface(folder: Path) -> Imported:
             f"only MarianMT ('marian', such as OPUS-MT) can be imported."
         )
     model = _model_settings(config, folder)
-    tensors = _tensors(folder)
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        pickled = (folder / "pytorch_model.bin").exists()
+        pickle = "pytorch_model.bin is a pickle, which is never read; " if pickled else ""
+        raise DataError(
+            f"{folder} has no model.safetensors; {pickle}write it with transformers: "
+            f"MarianMTModel.from_pretrained(...).save_pretrained({str(folder)!r})."
+        )
+    tensors = read_tensors(path)
     shared = bool(config.get("share_encoder_decoder_embeddings", True))
     spms = [read_pieces(find_file(folder, name), folder / name) for name in ("source.spm", "target.spm")]
     files = ["vocab.json"] if shared else ["vocab.json", "target_vocab.json"]
@@ -56,14 +63,28 @@ def read_huggingface(folder: Path) -> Imported:
     made = [_table(_json(folder, file), some, config, folder / file) for file, some in zip(files, owners, strict=True)]
     source, target = made[0], made[-1]
     scale = 1.0 if config.get("scale_embedding") else math.sqrt(model["width"])  # ours is always sqrt(D) E[token]
-    take = partial(_take, folder / "model.safetensors", tensors)
+
+    def take(*names: str) -> Tensor:
+        """The tensor with the first of these names that the file has."""
+        for name in names:
+            if name in tensors:
+                return tensors[name].float()
+        raise DataError(f"{path} is incomplete: it has no '{names[0]}'.")
+
+    def part(side: str, layer: int, name: str) -> Linear:
+        """A part of a layer, by its name in transformers."""
+        block, what = name.split(".")
+        here = f"model.{side}.layers.{layer}."
+        here += NORMS[block] if what == "norm" else ("" if block == "feed" else NAMES[block] + ".") + NAMES[what]
+        return take(f"{here}.weight"), take(f"{here}.bias")
+
     model["tied"], weights = _embeddings(take, source, target, shared, scale)
     bias = tensors.get("final_logits_bias", torch.zeros(max(target.order) + 1))
     weights["output.bias"] = target.bias(bias.float())
     # Wavelengths of 10000^(2i/D), i below D/2
     weights["place.embed.table.weight"] = sines_then_cosines(model["longest"], model["width"], 1 - 2 / model["width"])
-    weights |= lay_out("encoder", model["layers"], _layers(take), "post")
-    weights |= lay_out("decoder", model["decoder_layers"], _layers(take), "post")
+    weights |= lay_out("encoder", model["layers"], part, "post")
+    weights |= lay_out("decoder", model["decoder_layers"], part, "post")
     named = _json(folder, "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
     return Imported(
         model=model,
@@ -79,14 +100,6 @@ def read_huggingface(folder: Path) -> Imported:
         decode=_search(folder, config),
         origin={"format": "transformers", "from": str(config.get("_name_or_path") or "") or "config.json"},
     )
-
-
-def _take(path: Path, tensors: Mapping[str, Tensor], *names: str) -> Tensor:
-    """The tensor with the first of these names that the file has."""
-    for name in names:
-        if name in tensors:
-            return tensors[name].float()
-    raise DataError(f"{path} is incomplete: it has no '{names[0]}'.")
 
 
 def _embeddings(
@@ -142,30 +155,6 @@ def _table(ids: dict[str, Any], spms: list[Pieces], config: dict[str, Any], path
             f"{len(ids)} tokens."
         )
     return order_rows(names, [-1, *first], spms)
-
-
-def _layers(take: Take) -> Part:
-    """The parts of the layers, by their names in transformers."""
-
-    def part(side: str, layer: int, name: str) -> Linear:
-        block, what = name.split(".")
-        here = f"model.{side}.layers.{layer}."
-        here += NORMS[block] if what == "norm" else ("" if block == "feed" else NAMES[block] + ".") + NAMES[what]
-        return take(f"{here}.weight"), take(f"{here}.bias")
-
-    return part
-
-
-def _tensors(folder: Path) -> Mapping[str, Tensor]:
-    if not (folder / "model.safetensors").is_file():
-        pickle = (
-            "pytorch_model.bin is a pickle, which is never read; " if (folder / "pytorch_model.bin").exists() else ""
-        )
-        raise DataError(
-            f"{folder} has no model.safetensors; {pickle}write it with transformers: "
-            f"MarianMTModel.from_pretrained(...).save_pretrained({str(folder)!r})."
-        )
-    return read_tensors(folder / "model.safetensors")
 
 
 def _search(folder: Path, config: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,17 @@ MOST_NUMBERS = 1 << 24  # in such a table; its size comes from the settings, not
 Linear = tuple[Tensor, Tensor | None]  # weight [out, in] and bias [out]; of a layer norm its scale and shift [D]
 Part = Callable[[str, int, str], Linear]  # (encoder or decoder, layer from 0, name of the part) -> its weights
 
+# regard's name of a matrix or a norm in a layer -> the parts that it joins, see `lay_out`
+_SELF = {"self_attention.project": "self.query self.keys self.values", "self_attention.output": "self.output"}
+_SSRU = {"self_attention.forget": "ssru.forget", "self_attention.project": "ssru.project"}
+_CROSS = {
+    "cross_attention.query": "cross.query",
+    "cross_attention.project": "cross.keys cross.values",
+    "cross_attention.output": "cross.output",
+    "join_cross.norm": "cross.norm",
+}
+_FEED = {"feed_forward.0": "feed.inner", "feed_forward.2": "feed.outer", "join_feed.norm": "feed.norm"}
+
 
 class Imported(NamedTuple):
     """The content of a run, read from the files of another toolkit."""
@@ -46,34 +57,17 @@ def lay_out(side: str, depth: int, part: Part, norm: str, ssru: bool = False) ->
     `part` is called with self.query, self.keys, self.values, self.output, self.norm (or ssru.forget, ssru.project,
     self.norm), the same with cross in the decoder, feed.inner, feed.outer, feed.norm, and top.norm for layer -1.
     """
+    block = dict(_SSRU if ssru else _SELF)
+    block |= {"join_self.norm": "self.norm", **(_CROSS if side == "decoder" else {}), **_FEED}
+    places = [(f"{side}.{layer}.{name}", layer, parts) for layer in range(depth) for name, parts in block.items()]
+    places += [(f"{side}_norm", -1, "top.norm")] if norm == "pre" else []
     weights: dict[str, Tensor] = {}
-
-    def put(name: str, layer: int, *parts: str) -> None:
-        found = [part(side, layer, one) for one in parts]
+    for name, layer, parts in places:
+        found = [part(side, layer, one) for one in parts.split()]
         weights[f"{name}.weight"] = torch.cat([weight for weight, _ in found]).contiguous()
         biases = [bias for _, bias in found if bias is not None]
         if biases:
             weights[f"{name}.bias"] = torch.cat(biases).contiguous()
-
-    for k in range(depth):
-        here = f"{side}.{k}"
-        if ssru:
-            put(f"{here}.self_attention.forget", k, "ssru.forget")
-            put(f"{here}.self_attention.project", k, "ssru.project")
-        else:
-            put(f"{here}.self_attention.project", k, "self.query", "self.keys", "self.values")
-            put(f"{here}.self_attention.output", k, "self.output")
-        put(f"{here}.join_self.norm", k, "self.norm")
-        if side == "decoder":
-            put(f"{here}.cross_attention.query", k, "cross.query")
-            put(f"{here}.cross_attention.project", k, "cross.keys", "cross.values")
-            put(f"{here}.cross_attention.output", k, "cross.output")
-            put(f"{here}.join_cross.norm", k, "cross.norm")
-        put(f"{here}.feed_forward.0", k, "feed.inner")
-        put(f"{here}.feed_forward.2", k, "feed.outer")
-        put(f"{here}.join_feed.norm", k, "feed.norm")
-    if norm == "pre":
-        put(f"{side}_norm", -1, "top.norm")
     return weights
 
 

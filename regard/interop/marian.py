@@ -63,7 +63,16 @@ WEIGHTS = {
 def read_marian(folder: Path) -> Imported:
     """Read the one model in a folder, with its vocabulary and decoding settings."""
     decoding = _decoding(folder)
-    path = _model_file(folder, decoding)
+    named = decoding.get("models", [])
+    found = [folder / Path(name).name for name in named] if isinstance(named, list) else []
+    if len(found) != 1 or not found[0].is_file():
+        found = sorted(path for ending in ("*.npz", "*.bin") for path in folder.glob(ending) if path.name[:3] != "lex")
+    if len(found) != 1:
+        raise DataError(
+            f"{folder} must hold one Marian model, a .npz or a .bin; found "
+            f"{', '.join(path.name for path in found) or 'none'}."
+        )
+    [path] = found
     arrays = read_npz(path) if path.suffix == ".npz" else read_bin(path)
     if SETTINGS not in arrays:
         raise DataError(f"{path} has no '{SETTINGS}', the settings of a Marian model.")
@@ -132,7 +141,11 @@ def _layers(arrays: Arrays, model: dict[str, Any], path: Path) -> Part:
     def part(side: str, layer: int, name: str) -> Linear:
         block, what = name.split(".")
         if what == "norm":
-            here = f"{side}_top" if block == "top" else f"{side}_l{layer + 1}_{_normed(side, block, model['decoder'])}"
+            # The name of the part that a layer norm is named after.
+            after = {"self": "self_Wo", "cross": "context_Wo", "feed": "ffn_ffn", "top": ""}[block]
+            if block == "self" and side == "decoder" and model["decoder"] == "ssru":
+                after = "rnn_ffn"
+            here = f"{side}_l{layer + 1}_{after}" if after else f"{side}_top"
             end = "_pre" if model["norm"] == "pre" and block != "top" else ""
             return _take(arrays, f"{here}_ln_scale{end}", path)[0], _take(arrays, f"{here}_ln_bias{end}", path)[0]
         here = f"{side}_l{layer + 1}_{BLOCKS[block]}"
@@ -140,13 +153,6 @@ def _layers(arrays: Arrays, model: dict[str, Any], path: Path) -> Part:
         return _take(arrays, f"{here}_{weight}", path).T, _take(arrays, f"{here}_{bias}", path)[0] if bias else None
 
     return part
-
-
-def _normed(side: str, block: str, decoder: str) -> str:
-    """The name of the part that a layer norm is named after."""
-    if block == "self" and side == "decoder" and decoder == "ssru":
-        return "rnn_ffn"
-    return {"self": "self_Wo", "cross": "context_Wo", "feed": "ffn_ffn"}[block]
 
 
 def _take(arrays: Arrays, name: str, path: Path) -> Tensor:
@@ -194,25 +200,24 @@ def _vocabularies(folder: Path, decoding: dict[str, Any]) -> list[tuple[RowOrder
     files = ["source.spm", "target.spm"] if listed else _vocabulary_files(folder, named)
     spms = [read_pieces(find_file(folder, name), folder / name) for name in files]
     if not listed:
-        return [(_own_table(spm, folder / file), spm) for spm, file in zip(spms, files, strict=True)]
+        own = []
+        for spm, file in zip(spms, files, strict=True):
+            names = [piece.piece for piece in spm.pieces]
+            unknown = [index for index, piece in enumerate(spm.pieces) if piece.type == UNKNOWN_TYPE]
+            if "</s>" not in names or len(unknown) != 1:
+                raise DataError(f"{folder / file} must have the pieces </s> and <unk>, like every Marian vocabulary.")
+            rows = [-1, -1, names.index("</s>"), unknown[0]]
+            own.append((order_rows(dict(enumerate(names)), rows, []), spm))
+        return own
     if len(set(listed)) > 2:
         raise DataError(f"{folder} must hold one vocab.yml, or two; found {', '.join(listed)}.")
     tables = [read_vocabulary(find_file(folder, name), folder / name) for name in (listed[0], listed[-1])]
     owners = [spms, spms] if listed[0] == listed[-1] else [[spms[0]], [spms[1]]]
-    rows = [[-1, -1, names["</s>"], names["<unk>"]] for names in tables]
-    made = [
-        order_rows({row: token for token, row in names.items()}, first, some)
-        for names, first, some in zip(tables, rows, owners, strict=True)
-    ]
+    made = []
+    for table, some in zip(tables, owners, strict=True):
+        rows = [-1, -1, table["</s>"], table["<unk>"]]
+        made.append(order_rows({row: token for token, row in table.items()}, rows, some))
     return list(zip(made, spms, strict=True))
-
-
-def _own_table(spm: Pieces, path: Path) -> RowOrder:
-    names = [piece.piece for piece in spm.pieces]
-    unknown = [index for index, piece in enumerate(spm.pieces) if piece.type == UNKNOWN_TYPE]
-    if "</s>" not in names or len(unknown) != 1:
-        raise DataError(f"{path} must have the pieces </s> and <unk>, like every Marian vocabulary.")
-    return order_rows(dict(enumerate(names)), [-1, -1, names.index("</s>"), unknown[0]], [])
 
 
 def read_vocabulary(content: bytes, where: object) -> dict[str, int]:
@@ -232,19 +237,6 @@ def _decoding(folder: Path) -> dict[str, Any]:
         if "models" in settings or "beam-size" in settings:
             return settings
     return {}
-
-
-def _model_file(folder: Path, decoding: dict[str, Any]) -> Path:
-    named = decoding.get("models", [])
-    if isinstance(named, list) and len(named) == 1 and (folder / Path(named[0]).name).is_file():
-        return folder / Path(named[0]).name
-    found = sorted(path for ending in ("*.npz", "*.bin") for path in folder.glob(ending) if path.name[:3] != "lex")
-    if len(found) != 1:
-        raise DataError(
-            f"{folder} must hold one Marian model, a .npz or a .bin; found "
-            f"{', '.join(path.name for path in found) or 'none'}."
-        )
-    return found[0]
 
 
 def _vocabulary_files(folder: Path, named: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,13 +28,6 @@ from regard.symbols import END, PAD, START, UNKNOWN
 
 # Sizes of the example batches, all different, to find out what each dimension depends on.
 BATCH, SOURCE, PAST = 3, 7, 5
-
-
-class Part(NamedTuple):
-    """A tensor of the state: its dotted name, and what its dimensions are (batch, source, past or a number)."""
-
-    name: str
-    shape: tuple[str | int, ...]
 
 
 class Encoder(nn.Module):
@@ -85,7 +78,7 @@ def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention:
         for _ in range(PAST):
             token = torch.full((BATCH,), START)
             _, state = model.step(token, state)  # type: ignore[operator]
-        names = [part.name for part in parts]
+        names = list(parts)
         with fill_folder(out) as folder:
             with by_scan():  # a source has any length, a step has one token
                 _write(
@@ -100,7 +93,9 @@ def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention:
                 (token, tuple(tensor.contiguous() for tensor in leaves(state))),
                 (
                     {0: "batch"},
-                    tuple({at: kind for at, kind in enumerate(part.shape) if isinstance(kind, str)} for part in parts),
+                    tuple(
+                        {at: kind for at, kind in enumerate(shape) if isinstance(kind, str)} for shape in parts.values()
+                    ),
                 ),
                 (["token", *names], ["logits", "weights", *(f"next.{name}" for name in names)]),
                 folder / "step.onnx",
@@ -108,7 +103,7 @@ def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention:
             about = {
                 "symbols": {"pad": PAD, "start": START, "end": END, "unknown": UNKNOWN},
                 "attention": attention,
-                "state": [{"name": part.name, "shape": list(part.shape)} for part in parts],
+                "state": [{"name": name, "shape": shape} for name, shape in parts.items()],
             }
             for name, content in {**files, "model.json": (json.dumps(about, indent=1) + "\n").encode()}.items():
                 write_atomically(folder / name, content)
@@ -126,8 +121,9 @@ def parts_of(state: Any, name: str = "") -> list[tuple[str, Tensor]]:
     return [found for each, part in inner for found in parts_of(part, f"{name}.{each}" if name else str(each))]
 
 
-def _parts(model: Any) -> list[Part]:
-    """Find out what each dimension of the state depends on, from batches that differ in one size."""
+def _parts(model: Any) -> dict[str, list[str | int]]:
+    """The dotted name of each tensor of the state -> what its dimensions are: batch, source, past or a number. What
+    they depend on is found out from batches that differ in one size."""
 
     def shapes(rows: int, words: int, steps: int) -> list[tuple[str, torch.Size]]:
         state = model.start(model.encode(*_example(rows, words)))
@@ -141,14 +137,13 @@ def _parts(model: Any) -> list[Part]:
         "source": shapes(BATCH, SOURCE + 1, PAST),
         "past": shapes(BATCH, SOURCE, PAST + 1),
     }
-    found = []
+    found: dict[str, list[str | int]] = {}
     for number, (name, shape) in enumerate(here):
-        kinds: list[str | int] = list(shape)
+        found[name] = list(shape)
         for kind, other in others.items():
             for dimension, size in enumerate(other[number][1]):
                 if size != shape[dimension]:
-                    kinds[dimension] = kind
-        found.append(Part(name, tuple(kinds)))
+                    found[name][dimension] = kind
     return found
 
 

@@ -116,19 +116,14 @@ def _chunks(text: str, form: str) -> list[str]:
     chunks: list[str] = []
     chunk = ""
     for character in text:
-        if chunk and not _joins(chunk, character, kind):
+        joins = bool(unicodedata.combining(character))
+        if chunk and not joins and not character.isascii():
+            alone = unicodedata.normalize(kind, character)
+            apart = unicodedata.normalize(kind, chunk) + alone
+            # A few characters decompose into combining marks.
+            joins = bool(unicodedata.combining(alone[0])) or unicodedata.normalize(kind, chunk + character) != apart
+        if chunk and not joins:
             chunks.append(chunk)
             chunk = ""
         chunk += character
     return [*chunks, chunk]
-
-
-def _joins(chunk: str, character: str, form: Form) -> bool:
-    if unicodedata.combining(character):
-        return True
-    if character.isascii():
-        return False
-    alone = unicodedata.normalize(form, character)
-    if unicodedata.combining(alone[0]):
-        return True  # a few characters decompose into combining marks
-    return unicodedata.normalize(form, chunk + character) != unicodedata.normalize(form, chunk) + alone

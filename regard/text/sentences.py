@@ -67,22 +67,16 @@ def split_clauses(text: str, sentence: Span, starts: Sequence[int], most: int) -
         left = -(-(len(starts) - first) // most)  # number of remaining parts
         low, high = starts[first + max(1, (len(starts) - first) // (2 * left))], starts[first + most]
         even = starts[first + (len(starts) - first) // left]
-        end = _best_cut(text, max(low, begin + 1), high, even)
+        low = max(low, begin + 1)
+        cuts = ([match.end() for match in kind.finditer(text, low, high)] for kind in _CLAUSES)
+        ends = next(filter(None, cuts), [max(high, low)])  # of the strongest kind; between tokens if there is none
+        end = min(ends, key=lambda end: abs(end - even))
         parts.append(trim(text, (begin, end)))
         while first < len(starts) and starts[first] < end:
             first += 1
         begin = end
     parts.append(trim(text, (begin, last)))
     return [span for span in parts if span[0] < span[1]]
-
-
-def _best_cut(text: str, low: int, high: int, even: int) -> int:
-    """The end of a clause in (low, high]: of the strongest kind, the nearest to `even`; `high` if there is none."""
-    for kind in _CLAUSES:
-        ends = [match.end() for match in kind.finditer(text, low, high)]
-        if ends:
-            return min(ends, key=lambda end: abs(end - even))
-    return max(high, low)
 
 
 def _ends(text: str, mark: re.Match[str], start: int, end: int) -> bool:
