@@ -77,12 +77,12 @@ def check(settings: Any, where: str) -> None:
             raise ConfigError(f"{name} must be a number between -2^63 and 2^63; got {_shown(value)}.")
         if allowed and not isinstance(allowed, str) and value not in tuple(allowed):  # in a dict, a list would raise
             raise ConfigError(f"{name} must be one of {', '.join(filter(None, allowed))}; got {_shown(value)}.")
-        kind = next((one for one in _options(kind) if _fits(value, one)), kind)
-        if not _fits(value, kind):
+        fitting = [one for one in _options(kind) if _fits(value, one)]
+        if not fitting:
             raise ConfigError(f"{name} must be {_describe(kind)}; got {_shown(value)}.")
         if allowed and isinstance(allowed, str):
             _check_interval(value, allowed, name)
-        fitted = float(value) if kind is float else tuple(value) if get_origin(kind) is tuple else value
+        fitted = float(value) if fitting[0] is float else tuple(value) if get_origin(fitting[0]) is tuple else value
         object.__setattr__(settings, field.name, fitted)
 
 

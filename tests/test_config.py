@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import Settings, describe, load_toml, override, parse_toml, read, setting, to_toml
+from regard.data.settings import DataConfig
 from regard.errors import ConfigError
 from regard.models.registry import MODELS
 from regard.runs.folder import read_config
@@ -135,6 +136,12 @@ def test_files_constructors_and_replace_check_the_same_bounds(name: str, value: 
         with pytest.raises(ConfigError) as caught:
             make()
         assert str(caught.value) == f"data.{name} must be {expected}; got {value!r}."
+
+
+def test_a_value_of_none_of_several_types_is_refused():
+    for value in (3, [1], {"a": 1}, True):
+        with pytest.raises(ConfigError, match=r"data\.source must be text or a list, each text; got "):
+            DataConfig(source=value)
 
 
 def test_the_ends_of_an_interval_belong_to_it_where_they_are_closed():
