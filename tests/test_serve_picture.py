@@ -97,7 +97,7 @@ def test_a_caption_tells_where_each_word_looked(server: Server) -> None:
         weights = np.array(word["weights"])
         np.testing.assert_allclose(weights, trace.attention["attention"].weights[0, t].reshape(4, 4), atol=1e-6)
         assert weights.sum() == pytest.approx(1, abs=1e-4)
-        assert word["gate"] == trace.steps[t].norms["gate"]
+        assert word["gate"] == trace.attention["attention"].step_values["gate"][t]
         assert word["logprob"] == pytest.approx(expected.token_logprobs[t], abs=1e-4)
 
 
