@@ -316,5 +316,5 @@ def test_end_is_behind_each_row_whatever_piece_ends_a_sentence_in_an_imported_mo
         )  # fmt: skip
     subwords = Subwords(model.read_bytes())
     assert subwords.processor.eos_id() != END
-    assert subwords.many(["the dog"], end=True) == [[*subwords.ids("the dog"), END]]
-    assert subwords.many(["the dog"], end=False) == [subwords.ids("the dog")]
+    assert subwords.many(["the dog"], end=True) == [[*subwords.split("the dog")[0], END]]
+    assert subwords.many(["the dog"], end=False) == [subwords.split("the dog")[0]]

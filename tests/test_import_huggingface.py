@@ -107,7 +107,7 @@ def generated(model, tokenizer, text, beams):
 
 
 def check_logits(model, tokenizer, translator, sentences):
-    own = [translator.target_vocabulary.tokens.piece(index) for index in range(len(translator.target_vocabulary))]
+    own = [translator.target_vocabulary.tokens.pieces[index] for index in range(len(translator.target_vocabulary))]
     theirs = tokenizer.convert_ids_to_tokens(range(model.config.vocab_size))
     rename = {"<pad>": "<s>", ">>fra<<": "▁>>fra<<"}
     columns = [own.index(rename.get(token, token)) for token in theirs]

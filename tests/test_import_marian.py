@@ -215,7 +215,7 @@ def test_the_logits_are_those_of_a_plain_reading(tmp_path, kind, name, write):
     text, words = "the black cat sees a dog", [9, 4, 17, 5, 0]
     spm = sentencepiece.SentencePieceProcessor(model_file=str(folder / "vocab.spm"))
     pieces = [spm.id_to_piece(index) for index in range(len(spm))]
-    own = [translator.target_vocabulary.tokens.piece(index) for index in range(len(translator.target_vocabulary))]
+    own = [translator.target_vocabulary.tokens.pieces[index] for index in range(len(translator.target_vocabulary))]
     columns = [own.index(piece) for piece in pieces]
     source = torch.tensor([[*translator.encode(text).ids, END]])
     assert [own[index] for index in source[0].tolist()[:-1]] == spm.encode(text, out_type=str)
@@ -252,7 +252,7 @@ def test_a_vocabulary_in_yaml_numbers_the_pieces_of_both_languages(tmp_path):
     import_model(folder, tmp_path / "run")
     translator = regard.load(tmp_path / "run")
     text, words = "the black cat sees a dog", [9, 4, 17, 5, 0]
-    own = [translator.target_vocabulary.tokens.piece(index) for index in range(len(translator.target_vocabulary))]
+    own = [translator.target_vocabulary.tokens.pieces[index] for index in range(len(translator.target_vocabulary))]
     columns = [own.index(piece) for piece in tokens]
     source = torch.tensor([[*translator.encode(text).ids, END]])
     target = torch.tensor([[columns[index] for index in words]])

@@ -49,9 +49,9 @@ class Segmentations:
         pieces = list(enumerate(tokens.pieces))
         self.begins = np.array([index < UNKNOWN or piece.startswith(SPACE) for index, piece in pieces])  # [V] a word
         some = [index for index in range(len(SYMBOLS), len(tokens)) if not tokens.processor.is_byte(index)]
-        self.ids = {tokens.piece(index): index for index in some}
+        self.ids = {tokens.pieces[index]: index for index in some}
         # BPE scores are minus the rank of the merge, integers; unigram scores are log-probabilities.
-        self.ranks = {tokens.piece(index): -float(tokens.processor.get_score(index)) for index in some}
+        self.ranks = {tokens.pieces[index]: -float(tokens.processor.get_score(index)) for index in some}
         self.unigram = any(rank % 1 for rank in self.ranks.values())
         letters = [len(piece) if piece in self.ids else 1 if index < UNKNOWN else _MANY for index, piece in pieces]
         self.letters = np.array(letters)  # [V] of each id

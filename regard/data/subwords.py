@@ -25,7 +25,7 @@ class Subwords:
         try:
             self.processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
             # Read all pieces now: those of a damaged model may not be UTF-8.
-            self.pieces: list[str] = self.processor.id_to_piece(list(range(len(self))))
+            self.pieces: list[str] = self.processor.id_to_piece(list(range(self.processor.vocab_size())))
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise DataError(f"The vocabulary is not a SentencePiece model, or is damaged: {brief(error)}.") from None
         symbols = tuple(self.pieces[: len(SYMBOLS)])
@@ -33,16 +33,13 @@ class Subwords:
             raise DataError(f"The SentencePiece model must begin with {SYMBOLS}; got {symbols}.")
 
     def __len__(self) -> int:
-        return int(self.processor.vocab_size())
+        return len(self.pieces)
 
     @cached_property
     def byte_of(self) -> dict[int, bytes]:
         """The ids of byte pieces, for characters outside the vocabulary, and their bytes."""
         some = (index for index in range(len(self)) if self.processor.is_byte(index))
         return {index: bytes([int(self.pieces[index][3:5], 16)]) for index in some}
-
-    def ids(self, text: str) -> list[int]:
-        return list(self.processor.encode(text, out_type=int))
 
     def many(self, texts: list[str], end: bool) -> list[list[int]]:
         known = self.processor.eos_id() == END  # an imported model may have another end symbol
@@ -55,7 +52,7 @@ class Subwords:
         The leading space of a piece is not part of its span, unless the piece is only a space. All bytes of a character
         have the span of that character.
         """
-        ids = self.ids(text)
+        ids: list[int] = list(self.processor.encode(text, out_type=int))
         # Only the processor knows the surface of an unknown piece.
         surfaces = (
             self.processor.encode(text, out_type=str) if UNKNOWN in ids else [self.pieces[index] for index in ids]
@@ -79,9 +76,6 @@ class Subwords:
 
     def join(self, ids: list[int]) -> str:
         return str(self.processor.decode(ids))
-
-    def piece(self, index: int) -> str:
-        return self.pieces[index]
 
     def surfaces(self, ids: list[int]) -> list[bytes]:
         """What each id adds to the text, as UTF-8, including the space before the text."""

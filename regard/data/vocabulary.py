@@ -114,7 +114,7 @@ class Vocabulary:
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The piece of each id; symbols have names such as </s>."""
-        return [self.tokens.piece(index) for index in self._checked(ids)]
+        return [self.tokens.pieces[index] for index in self._checked(ids)]
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -137,7 +137,7 @@ class Vocabulary:
         return [min(bisect_right(ends, start), len(ends) - 1) for start in starts] if surfaces else []
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
-        checked, size = [int(index) for index in ids], len(self)
+        checked, size = list(map(int, ids)), len(self.tokens.pieces)
         if checked and not (min(checked) >= 0 and max(checked) < size):
             wrong = next(index for index in checked if not 0 <= index < size)
             raise DataError(f"There is no token {wrong}: the ids of this vocabulary go from 0 to {size - 1}.")
@@ -160,7 +160,7 @@ class Vocabulary:
         header: dict[str, object] = {**self._header(), "fingerprint": self.fingerprint, "made_from": source}
         model = {f"{name}.model": self.tokens.content} if isinstance(self.tokens, Subwords) else {}
         if isinstance(self.tokens, Plain):
-            header["tokens"] = self.tokens.tokens
+            header["tokens"] = self.tokens.pieces
         return {**model, f"{name}.json": (json.dumps(header, ensure_ascii=True) + "\n").encode()}
 
     def save(self, folder: Path, name: str, source: str = "") -> list[Path]:

@@ -17,17 +17,17 @@ class Plain:
 
     def __init__(self, kind: str, tokens: list[str]) -> None:
         self.kind = kind
-        self.tokens = tokens
+        self.pieces = tokens
         self.lookup = {token: index for index, token in enumerate(tokens) if index >= len(SYMBOLS)}
         if tuple(tokens[: len(SYMBOLS)]) != SYMBOLS or len(self.lookup) != len(tokens) - len(SYMBOLS):
             raise DataError(f"A vocabulary must begin with {SYMBOLS} and have no duplicate tokens.")
 
     @property
     def content(self) -> bytes:
-        return json.dumps(self.tokens, ensure_ascii=True).encode()
+        return json.dumps(self.pieces, ensure_ascii=True).encode()
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.pieces)
 
     def ids(self, text: str) -> list[int]:
         return [self.lookup.get(token, UNKNOWN) for token in _PATTERNS[self.kind].findall(text)]
@@ -42,15 +42,12 @@ class Plain:
         return [self.lookup.get(piece, UNKNOWN) for piece in pieces], pieces, [match.span() for match in found]
 
     def join(self, ids: list[int]) -> str:
-        return _GLUE[self.kind].join(self.tokens[index] for index in ids)
-
-    def piece(self, index: int) -> str:
-        return self.tokens[index]
+        return _GLUE[self.kind].join(self.pieces[index] for index in ids)
 
     def surfaces(self, ids: list[int]) -> list[bytes]:
         """What each id adds to the text, as UTF-8."""
         before = _GLUE[self.kind]
-        return [(before + self.tokens[index]).encode() for index in ids]
+        return [(before + self.pieces[index]).encode() for index in ids]
 
 
 def count_plain(lines: Iterable[str], kind: str, size: int, min_count: int) -> Plain:
