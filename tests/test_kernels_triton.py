@@ -514,6 +514,7 @@ def test_models_by_the_kernels_are_the_plain_ones(name: str, monkeypatch: pytest
 @pytest.mark.parametrize(("A", "k", "V", "M"), [(3, 1, 7, 7), (2, 3, 5000, 4), (1, 2, 4096, 13)])
 def test_likely_tokens_are_the_plain_ones(A: int, k: int, V: int, M: int, dtype: torch.dtype) -> None:
     from regard.decode import rules
+    from regard.decode.settings import DecodeConfig
     from regard.kernels.beams import likely
 
     torch.manual_seed(1)
@@ -521,9 +522,11 @@ def test_likely_tokens_are_the_plain_ones(A: int, k: int, V: int, M: int, dtype:
     logits = (ids.float() / 64).to(dtype).to(DEVICE)  # few ties in float32, many in bfloat16
     logits[0, 2] = 1e3 if dtype == torch.bfloat16 else 200.0  # END, which is too early in the first sentence
     length = torch.arange(A, device=DEVICE)
-    given = logits, length, M, (0, 1, 3), 1
-    logprob, token = likely(*given)
-    wanted, _ = rules.likely.__wrapped__(*given)
+    config = DecodeConfig(min_length=1, ban_unknown=True)
+    logprob, token = likely(logits, length, M, rules.banned(config), config.min_length)
+    logprobs = logits.log_softmax(-1, dtype=torch.float32)
+    rules.apply_rules(logprobs, config, length.repeat_interleave(k), None, None)
+    wanted, _ = rules.best(logprobs, M)
     torch.testing.assert_close(logprob, wanted, rtol=1e-5, atol=1e-5)
     real = wanted > -torch.inf
     torch.testing.assert_close(
@@ -567,11 +570,11 @@ def test_selected_beams_are_the_plain_ones(K: int, nbest: int, patient: bool) ->
         each[torch.rand(A * k) < 0.05] = torch.nan
         penalty = ours.penalties.gather(1, ours.length[:, None]).squeeze(1)
         given = [x.to(DEVICE) for x in (each, token)]
-        after = []
-        for form, before in ((select, ours), (plain.select.__wrapped__, theirs)):
-            before = before._replace(tokens=before.tokens.clone(), parents=before.parents.clone())
-            after.append(form(*given, before, penalty, K, nbest, patient))
-        (ours, rows), (theirs, expected) = after
+        ours, theirs = (
+            before._replace(tokens=before.tokens.clone(), parents=before.parents.clone()) for before in (ours, theirs)
+        )
+        ours, rows = select(*given, ours, penalty, K, nbest, patient)
+        theirs, expected = plain.select(theirs, plain.expand(theirs, *given, K), penalty, config)
         used = theirs.total > -torch.inf  # [A, K]
         for name in ("length", "done", "broken", "total"):
             assert torch.equal(getattr(ours, name), getattr(theirs, name)), (name, number)

@@ -28,7 +28,8 @@ def leaves(part: Any) -> Iterator[Tensor]:
 
 def device_of(part: Any) -> torch.device:
     """Where the tensors of nested tuples are; the CPU where there are none."""
-    return next((tensor.device for tensor in leaves(part)), torch.device("cpu"))
+    first = next(leaves(part), None)
+    return torch.device("cpu") if first is None else first.device
 
 
 def on_host(part: Any) -> Any:

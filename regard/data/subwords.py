@@ -25,7 +25,7 @@ class Subwords:
         try:
             self.processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
             # Read all pieces now: those of a damaged model may not be UTF-8.
-            self.pieces: list[str] = self.processor.id_to_piece(list(range(len(self))))
+            self.pieces: list[str] = self.processor.id_to_piece(list(range(self.processor.vocab_size())))
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise DataError(f"The vocabulary is not a SentencePiece model, or is damaged: {brief(error)}.") from None
         symbols = tuple(self.pieces[: len(SYMBOLS)])
@@ -33,7 +33,7 @@ class Subwords:
             raise DataError(f"The SentencePiece model must begin with {SYMBOLS}; got {symbols}.")
 
     def __len__(self) -> int:
-        return int(self.processor.vocab_size())
+        return len(self.pieces)
 
     @cached_property
     def byte_of(self) -> dict[int, bytes]:
@@ -52,7 +52,7 @@ class Subwords:
         The leading space of a piece is not part of its span, unless the piece is only a space. All bytes of a character
         have the span of that character.
         """
-        ids = list(self.processor.encode(text, out_type=int))
+        ids: list[int] = list(self.processor.encode(text, out_type=int))
         # Only the processor knows the surface of an unknown piece.
         surfaces = (
             self.processor.encode(text, out_type=str) if UNKNOWN in ids else [self.pieces[index] for index in ids]

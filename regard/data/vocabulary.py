@@ -134,7 +134,7 @@ class Vocabulary:
         return [min(bisect_right(ends, start), len(ends) - 1) for start in starts] if surfaces else []
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
-        checked, size = [int(index) for index in ids], len(self)
+        checked, size = list(map(int, ids)), len(self.tokens.pieces)
         if checked and not (min(checked) >= 0 and max(checked) < size):
             wrong = next(index for index in checked if not 0 <= index < size)
             raise DataError(f"There is no token {wrong}: the ids of this vocabulary go from 0 to {size - 1}.")

@@ -4,8 +4,8 @@ The rules, which a plain search of one sentence at a time would give as well:
 
 * The first step expands one beam; K equal beams would find the same words K times.
 * `expand`: each step ranks all continuations of a sentence by log-probability.
-* `finish`: those of the K best that end with END are finished and leave the beam.
-* `prune`: the K best unfinished ones continue. Finished hypotheses are never expanded.
+* `select`: those of the K best that end with END are finished and leave the beam; the K best unfinished ones
+  continue. Finished hypotheses are never expanded.
 * A sentence is done when K hypotheses have finished (and, if `patient`, none alive scores better than the worst of
   them), when nothing alive could still beat the `nbest` best finished (a log-probability only falls, so alive /
   lp(longest) bounds every score to come), or at its longest length.
@@ -27,11 +27,11 @@ from torch import Tensor
 
 from regard.core.nested import device_of
 from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
-from regard.decode.rules import NEVER, apply_rules, banned, best, likely, padded
+from regard.decode.rules import NEVER, apply_rules, banned, best, padded
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import PLAIN, Advanced, SearchRequest, is_host, room_for, take_steps
 from regard.decode.terms import Wanted, by_banks, forbid, keep, next_tokens, want, write_token
-from regard.kernels.choose import MOST_BEAMS, or_triton
+from regard.kernels.choose import beam_kernels
 from regard.models.contract import SequenceModel, State
 from regard.symbols import END, PAD, START
 
@@ -114,17 +114,10 @@ def beam_search(
 
     Only hypotheses with all terms of their row end; where there is none, those that were cut are given.
     """
-    found: list[list[Hypothesis]] = [[] for _ in limits]
-
-    def collect(some: BeamState) -> None:
-        for row, hypotheses in zip(some.row.tolist(), hypotheses_of(some, config), strict=True):
-            found[row] = hypotheses
-
-    step = partial(advance, config=config, observe=request.observe)
     steps, device = max(limits.tolist(), default=0), device_of(state)
     beam = begin(limits, room_for(steps, device), device, config, request)
-    take_steps(model, step, beam, state, steps, collect, request)
-    return found
+    step = partial(advance, config=config, observe=request.observe)
+    return take_steps(model, step, beam, state, steps, partial(hypotheses_of, config=config), request)
 
 
 def begin(limits: Tensor, T: int, device: torch.device, config: DecodeConfig, request: SearchRequest) -> BeamState:
@@ -164,15 +157,24 @@ def advance(
     beam: BeamState, logits: Tensor, config: DecodeConfig, observe: Callable[[SearchStep], None] | None
 ) -> Advanced[BeamState]:
     """One token more for every sentence, given logits [A * k, V]; and the rows that the beams come from, [A * K]."""
-    each, token = continuations(beam, logits, config)
     penalty = beam.penalties.gather(1, beam.length[:, None]).squeeze(1)  # [A]
-    if observe is None and beam.written is None and beam.wanted is None:
-        return select(each, token, beam, penalty, config.beam, config.nbest, config.patient)
+    kernels = beam_kernels(
+        logits, config.beam, observe is not None or beam.written is not None or beam.wanted is not None
+    )
+    if kernels and beam.prefix is None:
+        M = min(config.beam + 1, logits.shape[1])
+        each, token = kernels.likely(logits, beam.length, M, banned(config), config.min_length)
+    else:
+        each, token = continuations(beam, logits, config)
+    if kernels:
+        selected: Advanced[BeamState] = kernels.select(
+            each, token, beam, penalty, config.beam, config.nbest, config.patient
+        )
+        return selected
     candidates = expand(beam, each, token, config.beam)
     if observe is not None:
         observe(describe(beam, candidates, config))
-    beam = beam._replace(finished=finish(beam, candidates, penalty, config.beam))
-    return prune(beam, candidates, penalty, config.beam, config.nbest, config.patient)
+    return select(beam, candidates, penalty, config)
 
 
 def continuations(beam: BeamState, logits: Tensor, config: DecodeConfig) -> tuple[Tensor, Tensor]:
@@ -181,32 +183,17 @@ def continuations(beam: BeamState, logits: Tensor, config: DecodeConfig) -> tupl
     One beam gives at most K words and END to the K best that continue, so its best K + 1 tokens are enough. A row with
     NaN, +inf or nothing but -inf has no likely token.
     """
-    (A, k), K = beam.total.shape, config.beam
-    M = min(K + 1, logits.shape[1])
-    if beam.written is None and beam.prefix is None and beam.wanted is None:
-        return likely(logits, beam.length, M, banned(config), config.min_length)
+    k = beam.total.shape[1]
     # One number that is not finite makes the whole row NaN.
     logprobs = logits.log_softmax(-1, dtype=torch.float32)  # [A * k, V]
     written = None if beam.written is None else beam.written[:, :k].flatten(0, 1)  # [A * k, T + 1]
     prefix = None if beam.prefix is None else beam.prefix.repeat_interleave(k, 0)  # [A * k, P + 1]
-    apply_rules(logprobs, config, beam.length[:, None].expand(A, k).flatten(), written, prefix)
+    apply_rules(logprobs, config, beam.length.repeat_interleave(k), written, prefix)
+    M = min(config.beam + 1, logits.shape[1])
     if beam.wanted is None:
         return best(logprobs, M)
     forbid(logprobs, beam.wanted, k)
     return also_terms(beam, beam.wanted, logprobs, *best(logprobs, M))
-
-
-@or_triton("beams", fits=lambda each, token, beam, penalty, beams, *_: beams <= MOST_BEAMS)
-def select(
-    each: Tensor, token: Tensor, beam: BeamState, penalty: Tensor, beams: int, nbest: int, patient: bool
-) -> Advanced[BeamState]:
-    """Expand, finish and prune where no repeats are banned and no terms are wanted.
-
-    each, token [A * k, M] may continue the beams; penalty [A] is that of one token more; K = `beams`.
-    """
-    candidates = expand(beam, each, token, beams)
-    beam = beam._replace(finished=finish(beam, candidates, penalty, beams))
-    return prune(beam, candidates, penalty, beams, nbest, patient)
 
 
 def expand(beam: BeamState, each: Tensor, token: Tensor, K: int) -> Candidates:
@@ -220,7 +207,7 @@ def expand(beam: BeamState, each: Tensor, token: Tensor, K: int) -> Candidates:
     token = token.view(A, k * M)
     missing = max(0, 2 * K - k * M)  # the first step, or a vocabulary smaller than the beam
     if missing:
-        each, sums = (F.pad(part, (0, missing), value=NEVER) for part in (each, sums))
+        each, sums = F.pad(each, (0, missing), value=NEVER), F.pad(sums, (0, missing), value=NEVER)
         token = F.pad(token, (0, missing), value=PAD)
     sums, order = sums.sort(dim=1, descending=True, stable=True)  # of equal ones, the better beam first
     reached = None
@@ -244,22 +231,20 @@ def also_terms(beam: BeamState, wanted: Wanted, logprobs: Tensor, each: Tensor, 
     return torch.cat([each, logprobs.gather(1, more).masked_fill(there, NEVER)], 1), torch.cat([token, more], 1)
 
 
-def finish(beam: BeamState, candidates: Candidates, penalty: Tensor, K: int) -> FinishedHypotheses:
-    """Those of the K best candidates that end join the finished ones, of which the K best are kept."""
-    total, parent, token, logprob = (part[:, :K] for part in candidates[:4])
-    ended = (token == END) & (total > NEVER) & ~beam.done[:, None]  # [A, K]
-    score = torch.where(ended, total / penalty[:, None], NEVER)  # [A, K]
-    new = FinishedHypotheses(score, total, (beam.length + 1)[:, None].expand_as(parent), parent, logprob)
-    both = FinishedHypotheses(*(torch.cat(pair, 1) for pair in zip(beam.finished, new, strict=True)))  # [A, 2K]
+def select(beam: BeamState, candidates: Candidates, penalty: Tensor, config: DecodeConfig) -> Advanced[BeamState]:
+    """What ended among the K best joins the finished ones; the K best of the others continue.
+
+    Also says which sentences are done. penalty [A] is that of one token more.
+    """
+    (A, k), K = beam.total.shape, config.beam
+    ended = (candidates.token == END) & (candidates.total > NEVER)  # [A, C]
+    score = torch.where(ended & ~beam.done[:, None], candidates.total / penalty[:, None], NEVER)[:, :K]  # [A, K]
+    parent = candidates.parent[:, :K]
+    length = (beam.length + 1)[:, None].expand_as(parent)
+    ending = FinishedHypotheses(score, candidates.total[:, :K], length, parent, candidates.logprob[:, :K])
+    both = FinishedHypotheses(*(torch.cat(pair, 1) for pair in zip(beam.finished, ending, strict=True)))  # [A, 2K]
     order = both.score.sort(dim=1, descending=True, stable=True).indices  # [A, 2K]; of equal ones, the first found
-    return FinishedHypotheses(*(part.gather(1, order[:, :K]) for part in both))
-
-
-def prune(
-    beam: BeamState, candidates: Candidates, penalty: Tensor, K: int, nbest: int, patient: bool
-) -> Advanced[BeamState]:
-    """The K best that continue, and which sentences are done."""
-    (A, k), finished = beam.total.shape, beam.finished
+    finished = FinishedHypotheses(*(part.gather(1, order[:, :K]) for part in both))
     stays = (candidates.token == END) | (candidates.total == NEVER)  # [A, C]
     chosen = stays.byte().sort(dim=1, stable=True).indices[:, :K]  # [A, K]; those that continue, in order
     total, parent, token, logprob = (part.gather(1, chosen) for part in candidates[:4])  # [A, K]
@@ -279,9 +264,9 @@ def prune(
     frozen = beam.done | stuck  # [A]
     length = beam.length + ~frozen
     enough = finished.score[:, K - 1] > NEVER  # [A]
-    if patient:
+    if config.patient:
         enough &= alive / penalty <= finished.score[:, K - 1]
-    hopeless = alive / beam.bound <= finished.score[:, nbest - 1]  # [A]; also where nothing is alive
+    hopeless = alive / beam.bound <= finished.score[:, config.nbest - 1]  # [A]; also where nothing is alive
     after = beam._replace(
         length=length,
         done=beam.done | enough | hopeless | (beam.limit <= beam.length + 1),
@@ -290,6 +275,7 @@ def prune(
         total=torch.where(frozen[:, None], F.pad(beam.total, (0, K - k), value=NEVER), total),
         written=written,
         wanted=wanted,
+        finished=finished,
     )
     rows = parent + torch.arange(0, A * k, k, device=parent.device)[:, None]  # [A, K]
     return after, rows.flatten()
@@ -313,7 +299,14 @@ def hypotheses_of(beam: BeamState, config: DecodeConfig) -> list[list[Hypothesis
     written = np.concatenate([lengths - 1, length[at]])  # END not counted
     size = np.concatenate([lengths, length[at]])
     score = total / length_penalty(torch.from_numpy(size).double(), config.length_penalty, config.length_offset).numpy()
-    ids, logprobs = trace_back(beam, sentence, np.concatenate([parents, slots]), written)
+    # Trace all hypotheses back, from their last nodes to the root.
+    tokens, tree, logprobs = (part.cpu().numpy().ravel() for part in (beam.tokens, beam.parents, beam.logprobs))
+    (_, T, K), slot = beam.tokens.shape, np.concatenate([parents, slots])  # [N]
+    nodes = np.empty((int(written.max(initial=0)), len(sentence)), np.intp)
+    for step in reversed(range(len(nodes))):
+        nodes[step] = sentence * (T * K) + step * K + slot
+        slot = np.where(step < written, tree.take(nodes[step]), slot)
+    ids, each_logprob = tokens.take(nodes.T).tolist(), logprobs.take(nodes.T).tolist()
     reasons: list[Ended] = [
         "not finite" if b else "length" if d else "stopped" for b, d in zip(broken, done, strict=True)
     ]
@@ -321,24 +314,12 @@ def hypotheses_of(beam: BeamState, config: DecodeConfig) -> list[list[Hypothesis
     ends = last.tolist()
     columns = (part.tolist() for part in (sentence, written, total, score))
     for number, (a, some, logprob, value) in enumerate(zip(*columns, strict=True)):  # finished ones first, best first
-        each = logprobs[number][:some]
+        each = each_logprob[number][:some]
         if number < len(ends):
             each.append(ends[number])
         reason: Ended = "end" if number < len(ends) else reasons[a]
         found[a].append(Hypothesis(ids[number][:some], logprob, value, reason, each))
     return found
-
-
-def trace_back(beam: BeamState, sentence: Ints, slot: Ints, length: Ints) -> tuple[list[list[int]], list[list[float]]]:
-    """The tokens of N hypotheses and their log-probabilities, from their last nodes to the root, all at once."""
-    steps, (_, T, K) = int(length.max(initial=0)), beam.tokens.shape
-    tokens, parents, logprobs = (part.cpu().numpy().ravel() for part in (beam.tokens, beam.parents, beam.logprobs))
-    nodes = np.empty((steps, len(sentence)), np.intp)
-    first, written = sentence * (T * K), np.arange(steps)[:, None] < length  # [N]; [steps, N]
-    for step in reversed(range(steps)):
-        nodes[step] = first + step * K + slot
-        slot = np.where(written[step], parents.take(nodes[step]), slot)
-    return tokens.take(nodes.T).tolist(), logprobs.take(nodes.T).tolist()
 
 
 def describe(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> SearchStep:

@@ -35,8 +35,7 @@ _memories: dict[torch.device, GraphMemory] = {}  # all that a graph leaves behin
 
 def captured_steps(
     model: Any,
-    stepped: Callable[[], Any],
-    step: Callable[[Any, State], tuple[Any, State, Tensor | None]],
+    step: Callable[[Any, Any, State], tuple[Any, State, Tensor | None]],
     kind: tuple[Any, ...],
     search: Any,
     state: State,
@@ -46,7 +45,8 @@ def captured_steps(
 ) -> bool:
     """`plain_steps` by graphs: True when the search is over, False where the first step could not be captured.
 
-    `stepped()` is the model as `step` uses it; `kind` is all that `step` depends on besides the model and the shapes.
+    `step` is called with `for_steps(model)`, the search and the state; `kind` is all else that it depends on, besides
+    the shapes.
     """
     number, room = 0, min(ROOM, rounded(steps))
     search, state = fill(search, state, rounded(len(search.row)))
@@ -57,7 +57,7 @@ def captured_steps(
         graph = graphs.pop(key, None)  # so that no other thread replays it meanwhile
         if graph is None:
             try:
-                graph = record_step(model, stepped(), step, search, state)
+                graph = record_step(model, step, search, state)
             except (RuntimeError, TypeError) as error:
                 graphs.clear()
                 if number:
@@ -83,11 +83,12 @@ def captured_steps(
     return True
 
 
-def record_step(model: Any, stepped: Any, step: Callable[..., Any], search: Any, state: State) -> Graph:
+def record_step(model: Any, step: Callable[..., Any], search: Any, state: State) -> Graph:
     """A graph whose inputs are the search and the state; a replay advances them by a token."""
+    stepped = for_steps(model)
 
     def run(search: Any, state: State) -> list[Tensor]:
-        after, moved, rows = step(search, state)
+        after, moved, rows = step(stepped, search, state)
         if rows is not None:
             moved = change_places(moved, rows, search.token.shape[1])
         overwrite((search, state), (after, moved))

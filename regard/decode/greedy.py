@@ -92,15 +92,10 @@ def follow(
     request: SearchRequest = PLAIN,
 ) -> list[Hypothesis]:
     """Write one token after another for each row of `state`, until END or the row's longest length `limits` [B]."""
-    found: dict[int, Hypothesis] = {}
-
-    def collect(some: GreedyState) -> None:
-        found.update(zip(some.row.tolist(), hypotheses_of(some, config), strict=True))
-
     steps, device = max(limits.tolist(), default=0), device_of(state)
     path = begin(limits, room_for(steps, device), device, request.prefixes, drawn)
-    take_steps(model, partial(advance, config=config, choose=choose), path, state, steps, collect, request)
-    return [found[row] for row in range(len(limits))]
+    step = partial(advance, config=config, choose=choose)
+    return take_steps(model, step, path, state, steps, partial(hypotheses_of, config=config), request)
 
 
 def begin(

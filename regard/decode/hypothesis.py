@@ -107,8 +107,13 @@ def flags(source: Sequence[str], output: Sequence[str]) -> list[Flag]:
     found: list[Flag] = []
     if loops(output) and not loops(source):
         found.append("loop")
-    if _copies(source, output):
-        found.append("copy")
+    before, after = list(map(str.casefold, source)), list(map(str.casefold, output))
+    common = (Counter(before) & Counter(after)).total()  # in any order: at least as many, and quickly counted
+    if 2 * common / (len(before) + len(after)) >= COPIED:
+        words = sum(any(map(str.isalpha, word)) for word in before)
+        # The share of words in common, in order: 2 * common / words of both.
+        if words >= WORDS and SequenceMatcher(None, before, after, autojunk=False).ratio() >= COPIED:
+            found.append("copy")
     return found
 
 
@@ -124,14 +129,3 @@ def loops(words: Sequence[str]) -> bool:
             if run >= period * (times - 1):
                 return True
     return False
-
-
-def _copies(source: Sequence[str], output: Sequence[str]) -> bool:
-    """Whether 2 * (words in common, in order) / (words of both) reaches `COPIED`."""
-    before, after = [word.casefold() for word in source], [word.casefold() for word in output]
-    common = (Counter(before) & Counter(after)).total()  # in any order: at least as many, and quickly counted
-    if 2 * common / (len(before) + len(after)) < COPIED:
-        return False
-    if sum(any(character.isalpha() for character in word) for word in before) < WORDS:
-        return False
-    return SequenceMatcher(None, before, after, autojunk=False).ratio() >= COPIED

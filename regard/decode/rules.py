@@ -7,7 +7,6 @@ from torch import Tensor
 
 from regard.decode.settings import DecodeConfig
 from regard.errors import DataError
-from regard.kernels.choose import MOST_BEAMS, or_triton
 from regard.symbols import END, PAD, START, UNKNOWN
 
 NEVER = -torch.inf
@@ -26,7 +25,10 @@ def apply_rules(
     if prefix is not None:
         forced = prefix.gather(1, length.clamp(max=prefix.shape[1] - 1)[:, None])  # [N, 1]; PAD where it is over
         kept = logprobs.gather(1, forced)  # [N, 1]
-    ban(logprobs, length, banned(config), config.min_length)
+    for token in banned(config):
+        logprobs[:, token].fill_(NEVER)
+    if config.min_length:
+        logprobs[:, END].masked_fill_(length < config.min_length, NEVER)
     if written is not None and written.shape[1] >= config.no_repeat_ngram > 0:
         logprobs.scatter_(1, repeats(written, length, config.no_repeat_ngram), NEVER)
     if kept is not None:
@@ -37,26 +39,6 @@ def apply_rules(
 def banned(config: DecodeConfig) -> tuple[int, ...]:
     """The tokens that a translation never has."""
     return PAD, START, *([UNKNOWN] if config.ban_unknown else [])
-
-
-def ban(logprobs: Tensor, length: Tensor, banned: tuple[int, ...], min_length: int) -> None:
-    """Give -inf, in place, to the `banned` tokens of logprobs [N, V], and to END where length [N] is too short."""
-    for token in banned:
-        logprobs[:, token].fill_(NEVER)
-    if min_length:
-        logprobs[:, END].masked_fill_(length < min_length, NEVER)
-
-
-@or_triton("beams", fits=lambda logits, length, k, *_: k <= MOST_BEAMS + 1)
-def likely(logits: Tensor, length: Tensor, k: int, banned: tuple[int, ...], min_length: int) -> tuple[Tensor, Tensor]:
-    """The k likeliest tokens of each row of logits [N, V]: log-probabilities [N, k], best first, and tokens [N, k].
-
-    Neither the `banned` tokens nor END in sentences of length [A] below `min_length`; a sentence has N / A rows. A row
-    with NaN, +inf or nothing but -inf gives NaN.
-    """
-    logprobs = logits.log_softmax(-1, dtype=torch.float32)  # [N, V]
-    ban(logprobs, length.repeat_interleave(len(logits) // len(length)), banned, min_length)
-    return best(logprobs, k)
 
 
 def best(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -94,12 +76,3 @@ def padded(prefixes: Sequence[Sequence[int]], device: torch.device) -> Tensor:
     rows = [[*prefix, *[PAD] * (longest + 1 - len(prefix))] for prefix in prefixes]
     table = torch.tensor(rows, dtype=torch.long).view(len(prefixes), longest + 1)
     return table.to(device, non_blocking=True)
-
-
-def check_prefix(largest: int, vocabulary: int) -> None:
-    """Refuse a prefix with a token that the model does not have."""
-    if largest >= vocabulary:
-        raise DataError(
-            f"A forced prefix holds token {largest}, but the vocabulary has {vocabulary} tokens; "
-            f"encode the prefix with the model's own target vocabulary."
-        )

@@ -1,9 +1,11 @@
 """A model into sentences: `decode_many` writes for any number of rows, `decode` for a batch, `search` from a state."""
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +17,7 @@ from regard.decode.beam import beam_search
 from regard.decode.greedy import draw, follow, sample, seed_for
 from regard.decode.hypothesis import Hypothesis, Weigh, rank, rank_by_coverage
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import PLAIN, SearchRequest, is_host, read
+from regard.decode.steps import PLAIN, SearchRequest, read
 from regard.errors import ConfigError, DataError, counted, out_of_memory
 from regard.models.contract import SequenceModel, State, take
 from regard.symbols import END, PAD
@@ -47,17 +49,19 @@ def decode(
         )
     if request.prefixes is not None and len(request.prefixes) != len(source):
         raise DataError(f"Expected one prefix for each sentence, {len(source)} in all; got {len(request.prefixes)}.")
-    empty = [[Hypothesis([], 0.0, 0.0, "end", [0.0])] for _ in range(len(source))]
+    best = [[Hypothesis([], 0.0, 0.0, "end", [0.0])] for _ in range(len(source))]
     end = 1 if source.dim() == 2 else 0  # a sentence ends with END, a picture has no such cell
     known = lengths.tolist()  # before the model reads: afterwards this would wait for the encoder
     chosen = [row for row, length in enumerate(known) if length > end]  # those that hold something to read
     if not chosen:
-        return empty
+        return best
     limits = longest([known[row] for row in chosen], config)
     lengths = lengths.to(source.device)
     if len(chosen) < len(known):
         source, lengths = source[chosen], lengths[chosen]
-    source = few_sizes(source, model)
+    if source.is_cuda and source.dim() == 2:  # few lengths, so that the same captured steps serve many sentences
+        size = min(-(-source.shape[1] // 16) * 16, getattr(model, "longest", None) or sys.maxsize)
+        source = F.pad(source, (0, max(0, size - source.shape[1])), value=PAD)
     with products(config.precision, source.device):
         state = read(model, source, lengths)
     # The coverage penalty ranks all that was found.
@@ -67,8 +71,8 @@ def decode(
     if config.coverage_penalty and weigh is not None:
         found = rank_by_coverage(found, weigh, torch.tensor(chosen, device=source.device), config.coverage_penalty)
     for row, hypotheses in zip(chosen, found, strict=True):
-        empty[row] = hypotheses[: config.nbest]
-    return empty
+        best[row] = hypotheses[: config.nbest]
+    return best
 
 
 def search(
@@ -116,30 +120,16 @@ def search(
         ) from error
 
 
-@contextmanager
-def products(precision: str, device: torch.device) -> Iterator[None]:
+def products(precision: str, device: torch.device) -> AbstractContextManager[Any]:
     """Products in bfloat16 while the block runs, or in whatever precision is set already."""
     check_precision(precision, device)
-    if precision == "float32":
-        yield
-        return
-    with torch.autocast("cuda", torch.bfloat16):
-        yield
+    return nullcontext() if precision == "float32" else torch.autocast("cuda", torch.bfloat16)
 
 
 def check_precision(precision: str, device: torch.device) -> None:
     """Refuse a precision that the device does not have."""
     if precision != "float32" and device.type != "cuda":
         raise ConfigError(f"decode.precision = '{precision}' needs a GPU; use float32 on a {device.type.upper()}.")
-
-
-def few_sizes(source: Tensor, model: SequenceModel) -> Tensor:
-    """On a GPU, ids padded to one of few lengths, so that the same captured steps serve many sentences."""
-    S, most = source.shape[1], getattr(model, "longest", None)
-    if is_host(source.device) or source.dim() != 2:
-        return source
-    size = -(-S // 16) * 16
-    return F.pad(source, (0, max(0, (size if most is None else min(size, most)) - S)), value=PAD)
 
 
 def longest(lengths: Sequence[int], config: DecodeConfig) -> Tensor:
@@ -191,16 +181,15 @@ def decode_many(
     observed in turn. A batch holds about `batch_tokens` source tokens, padding counted,
     over all its beams (samples); long rows go first, so that a lack of memory shows at the start.
     """
-    found: list[list[Hypothesis]] = [[] for _ in rows]
+    found: dict[int, list[Hypothesis]] = {}
     copies = config.nbest if config.temperature else config.beam
     for some in reporting(by_length(rows, batch_tokens // copies), progress, len(rows), len):
         source, lengths = pad([[*rows[row], END] for row in some])
         source = source.to(device)
         weigh = weigher(source, lengths.to(device)) if weigher and config.coverage_penalty else None
         results = decode(model, source, lengths, config, weigh=weigh, request=request.take(some))
-        for row, hypotheses in zip(some, results, strict=True):
-            found[row] = hypotheses
-    return found
+        found.update(zip(some, results, strict=True))
+    return [found[row] for row in range(len(rows))]
 
 
 def by_length(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[list[int]]:

@@ -69,6 +69,8 @@ def change_settings(config: DecodeConfig, changes: Mapping[str, Any]) -> DecodeC
     A beam that is not given grows with `nbest`; one that is given and too narrow is an error.
     """
     given = {name: value for name, value in changes.items() if value is not None}
+    if not given:
+        return config
     wanted = given.get("nbest", 1)
     if "beam" not in given and not given.get("temperature") and isinstance(wanted, int):
         given["beam"] = max(config.beam, min(wanted, MOST_BEAMS))

@@ -1,7 +1,7 @@
 """The loop that all searches share: step the model, advance the search, drop the sentences that are done."""
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -9,8 +9,8 @@ from torch import Tensor
 
 from regard.core.nested import map_nested
 from regard.decode.captured import captured_start, captured_steps
-from regard.decode.rules import check_prefix
 from regard.decode.terms import Terms
+from regard.errors import DataError
 from regard.kernels.choose import steps_path
 from regard.kernels.past import with_room
 from regard.kernels.step_model import for_steps
@@ -51,6 +51,7 @@ class Search(Protocol):
 
 
 AnySearch = TypeVar("AnySearch", bound=Search)
+Found = TypeVar("Found")  # a hypothesis, or several
 Advanced = tuple[AnySearch, Tensor | None]  # and the rows of the model that continue [A * K]; None where all do
 
 
@@ -67,41 +68,48 @@ def take_steps(
     search: AnySearch,
     state: State,
     steps: int,
-    collect: Callable[[AnySearch], None],
+    hypotheses_of: Callable[[AnySearch], list[Found]],
     request: SearchRequest,
-) -> None:
-    """Advance `search` from `state` until every sentence is done, at most by `steps`; `collect` gets finished ones.
+) -> list[Found]:
+    """Advance `search` from `state` until every sentence is done, at most by `steps`: the hypotheses of each sentence.
 
-    When the search is stopped, `collect` is given all that are left, as they are. On a GPU a step is captured as a CUDA
-    graph where the model allows it, unless each of them is observed or terms are wanted.
+    A search that is stopped gives what it has. On a GPU a step is captured as a CUDA graph where the model allows it,
+    unless each of them is observed or terms are wanted.
     """
-    if not len(search.row):
-        return
-    largest = max((token for prefix in request.prefixes or () for token in prefix), default=-1)
-    stepped: Callable[[], Any] = cache(lambda: for_steps(model))  # captured steps may need none
+    largest = max(map(max, filter(None, request.prefixes or ())), default=-1)
+    found: dict[int, Found] = {}
 
-    def step(search: AnySearch, state: State) -> tuple[AnySearch, State, Tensor | None]:
-        logits, state = stepped().step(search.token.flatten(), state)
-        check_prefix(largest, logits.shape[1])
+    def step(stepped: Any, search: AnySearch, state: State) -> tuple[AnySearch, State, Tensor | None]:
+        logits, state = stepped.step(search.token.flatten(), state)
+        if largest >= logits.shape[1]:
+            raise DataError(
+                f"A forced prefix holds token {largest}, but the vocabulary has {logits.shape[1]} tokens; "
+                f"encode the prefix with the model's own target vocabulary."
+            )
         after, rows = advance(search, logits)
         return after, state, rows
 
-    beams = search.token.shape[1]
-    if not is_host(search.done.device) and torch.is_autocast_enabled("cuda") and hasattr(state, "memory"):
-        low = torch.get_autocast_dtype("cuda")  # keys and values are cast once for a search, not at every step
+    def collect(some: AnySearch) -> None:
+        found.update(zip(some.row.tolist(), hypotheses_of(some), strict=True))
+
+    if not len(search.row):
+        return []
+    beams, on_gpu = search.token.shape[1], not is_host(search.done.device)
+    if on_gpu and torch.is_autocast_enabled("cuda") and hasattr(state, "memory"):
+        dtype = torch.get_autocast_dtype("cuda")  # keys and values are cast once for a search, not at every step
 
         def cast(x: Tensor) -> Tensor:
-            return x.to(low) if x.dtype == torch.float32 and x.dim() > 2 else x
+            return x.to(dtype) if x.dtype == torch.float32 and x.dim() > 2 else x
 
         state = state._replace(memory=map_nested(state.memory, cast))
     if beams > 1:
         state = take(state, torch.arange(len(search.row), device=search.row.device).repeat_interleave(beams))
     kind = largest, getattr(advance, "func", advance), *getattr(advance, "keywords", {}).values()
-    seen = request.observe is not None or request.terms is not None
-    capturable = not is_host(search.done.device) and steps_path(model, "cuda", seen).name != "plain"
-    if capturable and captured_steps(model, stepped, step, kind, search, state, steps, collect, request.stop):
-        return
-    plain_steps(step, search, with_room(state, ROOM), steps, collect, request.stop)
+    observed = request.observe is not None or request.terms is not None
+    capturable = on_gpu and steps_path(model, "cuda", observed).name != "plain"
+    if not (capturable and captured_steps(model, step, kind, search, state, steps, collect, request.stop)):
+        plain_steps(partial(step, for_steps(model)), search, with_room(state, ROOM), steps, collect, request.stop)
+    return [found[row] for row in sorted(found)]
 
 
 def plain_steps(
@@ -112,7 +120,10 @@ def plain_steps(
     collect: Callable[[AnySearch], None],
     stop: Callable[[], bool] | None,
 ) -> None:
-    """The loop itself. A CPU drops each finished sentence; a GPU is queried rarely and drops half of them at once."""
+    """The loop without graphs: `collect` gets finished sentences, and in the end all that are left.
+
+    A CPU drops each finished sentence; a GPU is queried rarely and drops half of them at once.
+    """
     every, share = (1, 1.0) if is_host(search.done.device) else (EVERY, 0.5)
     for number in range(1, steps + 1):
         if stop is not None and stop():

@@ -327,6 +327,13 @@ def steps_path(model: Any, device: str, observed: bool = False) -> Choice:
     return Choice("plain", refused[model]) if model in refused else Choice("CUDA graph")
 
 
+def beam_kernels(logits: Tensor, beams: int, plain: bool) -> Any:
+    """The module of kernels for the bookkeeping of a beam search; None where the plain form serves."""
+    if plain or beams > MOST_BEAMS or no_triton(logits.device.type, logits.dtype):
+        return None
+    return import_module("regard.kernels.beams")
+
+
 def search_path(device: str) -> Choice:
     """The form of the bookkeeping of a beam search."""
     why = no_triton(device)

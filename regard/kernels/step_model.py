@@ -77,11 +77,11 @@ def called_directly(
     """
     copies = {} if copies is None else copies
     if id(module) not in copies:
-        other = module
-        linear: Any = getattr(module, "as_linear", lambda: module)()
+        other: Any = module
+        linear: Any = other.as_linear() if hasattr(other, "as_linear") else module
         if replace and type(linear) in (nn.Linear, Linear) and not any(map(_has_hooks, module.modules())):
             other = replace(linear)
-        kind = type(other) if _has_hooks(other) else _direct(type(other))  # type: ignore[arg-type]
+        kind: Any = type(other) if _has_hooks(other) else _direct(type(other))  # type: ignore[arg-type]
         copy = copies[id(module)] = kind.__new__(kind)
         parts = {
             name: part if part is None else called_directly(part, replace, copies)

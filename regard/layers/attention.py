@@ -43,9 +43,10 @@ class Attention(nn.Module):
 
     def normaliser(self, centre: Tensor | None, previous: Tensor | None) -> Any:
         """The normaliser with what it reads besides scores and mask."""
-        given = {"centre": centre, "previous": previous}
-        known = {name: part for name, part in given.items() if part is not None}
-        return partial(self.normalise, **known) if known else self.normalise
+        normalise = self.normalise
+        if centre is not None:
+            normalise = partial(normalise, centre=centre)
+        return normalise if previous is None else partial(normalise, previous=previous)
 
     def forward(
         self,

@@ -173,7 +173,10 @@ def take(state: AnyState, rows: Tensor) -> AnyState:
 def take_beams(state: AnyState, rows: Tensor) -> AnyState:
     """`take`, for rows that change places among the beams of one sentence: their `memory` is the same and stays."""
     parts: Any = state
-    return parts._replace(**{name: take(part, rows) for name, part in parts._asdict().items() if name != "memory"})
+    if not hasattr(parts, "memory"):
+        return take(state, rows)
+    moved: AnyState = take(parts._replace(memory=None), rows)._replace(memory=parts.memory)
+    return moved
 
 
 def check_batch(source: Tensor, lengths: Tensor) -> None:
