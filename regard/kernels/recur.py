@@ -18,7 +18,7 @@ from regard.core.nested import leaves
 from regard.core.products import linear_outside, product_dtype, running, weight_gradient
 
 State = TypeVar("State")
-Made = TypeVar("Made")
+Shared = TypeVar("Shared")
 Inputs = Tensor | tuple[Tensor, ...]
 
 
@@ -98,11 +98,11 @@ class Loop:
         for product in self.products.values():
             product.zeros.clear()  # the graph holds the products; a reference back would keep it alive
 
-    def once(self, key: Any, make: Callable[[], Made]) -> Made:
+    def once(self, key: Any, make: Callable[[], Shared]) -> Shared:
         """What a kernel makes at the first step and uses at all of them."""
         if key not in self.shared:
             self.shared[key] = make()
-        made: Made = self.shared[key]
+        made: Shared = self.shared[key]
         return made
 
     def cast(self, x: Tensor, dtype: torch.dtype, known: Tensor | None = None) -> Tensor:
