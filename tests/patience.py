@@ -9,7 +9,7 @@ PATIENCE = 600.0  # seconds
 def until(
     true: Callable[[], object], pause: float = 0.02, trouble: Callable[[], str] = lambda: "", most: float = PATIENCE
 ) -> None:
-    """Wait at most so many seconds for something that must become true; `trouble` describes what hangs."""
+    """Wait at most this many seconds until a condition holds; `trouble` describes what hangs."""
     end = time.monotonic() + most
     while not true():
         assert time.monotonic() < end, f"this never became true. {trouble()}"

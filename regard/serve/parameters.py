@@ -73,7 +73,7 @@ class _RequestWithFields(Request):
 
 async def read_fields(request: Request, limits: Limits, most: int, files: int = 0) -> Fields:
     """All fields of a request. JSON values keep their type and replace others of the same name; all others are text,
-    or at most so many `files`."""
+    or at most `files` files."""
     body = await read_body(request, most, limits.sending_picture if files else limits.sending)
     pairs, kind = _pairs(request.scope["query_string"]), media_type(request)
     if kind == FORMS[2]:
