@@ -200,7 +200,8 @@ def alti(case: Case) -> Attributed:
 
         c_ij = max(0, ||y_i||_1 - ||y_i - T_i(x_j)||_1)
 
-    and what cross-attention leaves to the residual belongs to the prefix. A row of source and prefix sums to one.
+    and what cross-attention leaves to the residual belongs to the prefix. A row of source and prefix sums to one;
+    where no vector contributes (the bias outweighs all), the residual takes the row.
     """
 
     def one(layer: TransformerLayer, x: Tensor, given: dict[str, Any], own: AttentionCall, cross: Any) -> Layer:
