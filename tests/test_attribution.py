@@ -265,7 +265,7 @@ def test_a_method_works_or_says_why_not(name):
     for method in METHODS:
         layered, attends = method in LAYERED, method in ("attention", "attention-norm", "occlusion-masked")
         if (layered and name != "transformer") or (attends and name in FIXED):
-            with pytest.raises(ConfigError, match="has no (Transformer layers|attention over the source words)"):
+            with pytest.raises(ConfigError, match=r"has no (Transformer layers|attention over the source words)"):
                 attribute(case(name), method)
         else:
             assert attribute(case(name, steps=12), method).values.isfinite().all()
