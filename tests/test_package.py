@@ -73,6 +73,26 @@ def test_an_install_into_an_empty_environment_brings_all_that_is_needed(venv, tr
     assert done.stdout == "Où est la gare ?\n"
 
 
+def test_the_package_works_without_what_windows_lacks(tmp_path):
+    """No fcntl, resource, os.nice or uvloop, a sync that needs a writable file, and pipes that are not UTF-8."""
+    command = [sys.executable, TREE / "tests" / "as_windows.py", tmp_path]
+    environment = {**os.environ, "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=PATIENCE, check=False)
+    said, errors = done.stdout.decode("utf-8"), done.stderr.decode("utf-8")
+    assert done.returncode == 0, errors
+    _, refused, code, served, _ = said.split("\n")
+    assert refused.startswith("Another process is training in ")
+    assert (code, served) == ("2", "200")
+    assert "naïve" in errors
+
+
+@pytest.mark.slow
+def test_no_name_that_windows_lacks_is_used(tmp_path):
+    command = [sys.executable, "-m", "mypy", "--platform", "win32", "--cache-dir", tmp_path]
+    done = subprocess.run(command, cwd=TREE, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 def check_use(venv: Path, folder: Path) -> None:
     """The package of an environment has every file, trains and translates."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
