@@ -6,11 +6,12 @@ STAMP := $(VENV)/.installed
 TASK ?= translate
 LECTURES := $(patsubst course/%.py,build/course/%.json,$(wildcard course/[0-9]_*.py))
 
-.PHONY: demo course docs gallery results lint test kernels slow attack quick check browser format clean help
+.PHONY: demo course notebooks docs gallery results lint test kernels slow attack quick check browser format clean help
 
 help:
 	@echo "make demo    train a translator in about a minute and show its attention"
-	@echo "make course  run the five lectures in course/ and write build/course/*.html"
+	@echo "make course  run the five lectures in course/ and write build/course/*.html: pages and slides"
+	@echo "make notebooks  write the lectures and the assignment as course/notebooks/*.ipynb"
 	@echo "make docs    build the documentation as a site in build/docs; runs the lectures that have changed since their last run"
 	@echo "make gallery draw the pictures of docs/gallery.md again"
 	@echo "make results TABLE=NAME repeat a table of docs/results, from data to numbers; without a name, list them"
@@ -33,6 +34,9 @@ demo: $(STAMP)
 
 course: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python course/render.py build/course course/[0-9]_*.py
+
+notebooks: $(STAMP)
+	$(BIN)/python course/notebooks.py
 
 build/course/%.json: course/%.py course/render.py | $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python course/render.py build/course $<
