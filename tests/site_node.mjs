@@ -1,5 +1,6 @@
 // Answers requests to the engine of a built page, without a browser: node site_node.mjs SITE < requests > answers.
-// A request is a line of JSON: {model, method, body}, or {module, name, args} for a single function.
+// A request is a line of JSON: {model, method, body}, {module, name, each} or {vocabulary, name, each}
+// for a function and the arguments of each of its calls.
 
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
@@ -19,18 +20,21 @@ async function model(id) {
   if (!models.size) start(file("runtime"));
   if (!models.has(id)) {
     const plain = JSON.parse(new TextDecoder().decode(file(`${id}/model`)));
-    models.set(id, await Model.open(plain, async (name) => file(`${id}/${name.split(".")[0]}`)));
+    models.set(id, await Model.open(plain, ...["encoder", "step", "weights"].map((name) => file(`${id}/${name}`))));
   }
   return models.get(id);
 }
 
-async function answer({ model: id, method, body, module, name, args }) {
-  if (module) return (await load(module))[name](...args);
-  const chosen = await model(id);
-  if (method === "encode" || method === "tokenised" || method === "decode") {
-    const { side, given } = body;
-    return side === "source" ? chosen.encode(given) : chosen.target[method](given);
+async function answer({ model: id, method, body, module, name, each, vocabulary }) {
+  if (vocabulary) {
+    const known = new (await load("text")).Vocabulary(vocabulary);
+    return each.map((args) => known[name](...args));
   }
+  if (module) {
+    const act = (await load(module))[name];
+    return each.map((args) => act(...args));
+  }
+  const chosen = await model(id);
   return method === "translate" ? chosen.translate(body.text, body) : chosen[method](body);
 }
 

@@ -1,7 +1,9 @@
 """The page without a server for tests: built once, its engine run by node, and its answers compared with Python's."""
 
 import base64
+import hashlib
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kept import kept
 from npm_parts import packages
 
+from regard.serve import site
 from regard.serve.limits import Limits
 from regard.serve.loading import load_model
 from regard.serve.models import TranslationModel
@@ -18,6 +22,7 @@ from regard.serve.queue import TraceRequest
 from regard.serve.site import build_site
 
 CLOSE = 1e-4
+WRITERS = ("serve/graphs.py", "serve/site.py", "serve/inside.py", "serve/models.py", "interop/onnx.py")
 SCRIPT = Path(__file__).parent / "site_node.mjs"
 # Numbers without a scale of their own: sums over hundreds of terms.
 LOOSE = {
@@ -47,8 +52,15 @@ NEVER: Any = NotStopped()
 
 
 def built(runs: Sequence[Path | str], out: Path) -> Path:
-    """The page of some runs."""
-    build_site(runs, out, packages() / "node_modules" / "onnxruntime-web")
+    """The page of some runs with the modules of now; what was exported is kept while its code stays the same."""
+    runtime = packages() / "node_modules" / "onnxruntime-web"
+    package = Path(site.__file__).parents[1]
+    code = [hashlib.sha256((package / name).read_bytes()).hexdigest() for name in WRITERS]
+    shutil.copytree(kept("site", [[str(run) for run in runs], code], lambda out: build_site(runs, out, runtime)), out)
+    for folder in (*reversed(site.FOLDERS), site.MODULES):
+        for path in folder.iterdir():
+            if (out / "page" / path.name).exists():
+                shutil.copy(path, out / "page" / path.name)
     return out
 
 
@@ -69,8 +81,9 @@ class Engine:
             raise EngineError(found["error"], found["stack"])
         return found["answer"]
 
-    def text(self, module: str, name: str, *args: Any) -> Any:
-        return self.ask(module=module, name=name, args=args)
+    def each(self, module: str, name: str, calls: Sequence[Sequence[Any]]) -> list[Any]:
+        """What a function of a module returns for each list of arguments."""
+        return list(self.ask(module=module, name=name, each=calls))
 
 
 class EngineError(Exception):

@@ -42,20 +42,28 @@ _SMALLEST = 1024  # bytes of a tensor that is stored with the weights and not in
 
 @dataclass(frozen=True)
 class _Given(Change):
-    """A change of one module by inputs of a graph; without a temperature, only `keep`."""
+    """A change of one module by inputs of a graph."""
 
     name: str
     keep: Tensor  # [B, (H), 1, 1]
-    temperature: Tensor | None = None  # [B, (H), 1, 1]
-    hide: Tensor | None = None  # [B, (H), 1, S]
-    fixed: Tensor | None = None  # [B, (H), 1, S]
-
-    def score(self, scores: Tensor) -> Tensor:
-        return scores if self.temperature is None else scores / self.temperature + self.hide
 
     def weigh(self, weights: Tensor, first: int) -> Tensor:
-        kept = weights * self.keep
-        return kept if self.fixed is None else kept + self.fixed
+        return weights * self.keep
+
+
+@dataclass(frozen=True)
+class _GivenOverSource(_Given):
+    """The same of a module over the source."""
+
+    temperature: Tensor  # [B, (H), 1, 1]
+    hide: Tensor  # [B, (H), 1, S]
+    fixed: Tensor  # [B, (H), 1, S]
+
+    def score(self, scores: Tensor) -> Tensor:
+        return scores / self.temperature + self.hide
+
+    def weigh(self, weights: Tensor, first: int) -> Tensor:
+        return super().weigh(weights, first) + self.fixed
 
 
 class Modules:
@@ -71,7 +79,7 @@ class Modules:
     @contextmanager
     def changed(self, keep: Tensor, over_source: tuple[Tensor, Tensor, Tensor] | None = None) -> Iterator[Recorded]:
         """Record the modules under the changes that the inputs of a graph describe."""
-        changes, first, first_cross = [], 0, 0
+        changes, first, first_cross = list[Change](), 0, 0
         for name in self.names:
             heads = all_heads(self.model, name)
             many, count = heads[0] is not None, len(heads)
@@ -81,12 +89,14 @@ class Modules:
                 own = part[:, first : first + count] if many else part[:, first]
                 return own.unsqueeze(-2) if part.dim() == 3 else own[..., None, None]
 
-            parts = [of_module(keep, first)]
-            if over_source is not None and name in self.cross:
-                parts += [of_module(part, first_cross) for part in over_source]
-                first_cross += count
+            kept = of_module(keep, first)
             first += count
-            changes.append(_Given(name, *parts))
+            if over_source is not None and name in self.cross:
+                parts = (of_module(part, first_cross) for part in over_source)
+                changes.append(_GivenOverSource(name, kept, *parts))
+                first_cross += count
+            else:
+                changes.append(_Given(name, kept))
         with change(self.model, *changes), record(self.model, self.names) as seen:
             yield seen
 
@@ -97,9 +107,8 @@ class Modules:
             (call,) = seen.calls(name)
             assert call.memory is not None
             terms = {key: part for key, part in terms_of(modules[name], call).items() if key in ("left", "right")}
-            parts = {"weights": call.weights, "scores": call.scores, "query": call.query, "context": call.context}
-            parts |= {"centre": call.centre, "visible": visible_scores(modules[name], call), **terms}
-            parts |= {"values": call.memory.values}
+            parts = {part: getattr(call, part) for part in ("weights", "scores", "query", "context", "centre")}
+            parts |= {"visible": visible_scores(modules[name], call), "values": call.memory.values, **terms}
             found |= {f"{name}:{part}": tensor for part, tensor in parts.items() if tensor is not None}
         return found
 
@@ -175,7 +184,7 @@ def called(model: Any) -> tuple[Modules, Modules, Any, dict[str, AttentionCall]]
             _, state = model.step(torch.full((BATCH,), START), state)
     order = list(attentions(model))
     modules = [Modules(model, sorted(some, key=order.index)) for some in (first, seen)]
-    return *modules, state, {**first, **seen}  # type: ignore[return-value]
+    return *modules, state, {**first, **seen}
 
 
 def export_graphs(model: nn.Module, weights: Path, out: Path) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def build_site(
                 add("runtime.bin", data)
             else:
                 (page / name).write_bytes(data)
-        models = []
+        models: list[dict[str, Any]] = []
         for number, run in enumerate(runs):
             if progress:
                 progress(str(run))
@@ -192,7 +192,7 @@ def describe_model(run: str | Path, out: Path) -> dict[str, Any]:
     vocabularies = {side: getattr(translator, f"{side}_vocabulary") for side in ("source", "target")}
     if len({one.fingerprint for one in vocabularies.values()}) == 1:
         del vocabularies["target"]
-    modules, layout = attentions(model), model.attention_layout
+    layout: Any = model.attention_layout
     cross = attentions_to_source(model)
     return {
         "id": served.id,
@@ -213,7 +213,9 @@ def describe_model(run: str | Path, out: Path) -> dict[str, Any]:
             "key_heads": layout.key_heads,
             "layers": len(cross),
         },
-        "attention": {name: _describe_module(name, module, name in cross) for name, module in modules.items()},
+        "attention": {
+            name: _describe_module(name, module, name in cross) for name, module in attentions(model).items()
+        },
         "layers": {
             kind: [adds(layer) for layer in layers_of(model, kind == "decoder")] for kind in ("encoder", "decoder")
         },

@@ -2,7 +2,7 @@
 
 import constants from "./constants.js";
 import { Model, Refused, start } from "./engine.js";
-import { file, index } from "./loading.js";
+import { file, index, say } from "./loading.js";
 import { hasWords, points, takeSentences } from "./text.js";
 
 export { Refused };
@@ -25,16 +25,17 @@ function model(id) {
       if (typeof WebAssembly !== "object")
         throw new Refused(0, "This browser has no WebAssembly, which runs the model; use a current one, or allow it.");
       runtime ??= file("runtime.bin").then(start);
-      const [plain] = await Promise.all([
-        file(`${id}/model.bin`).then((data) => JSON.parse(new TextDecoder().decode(data))),
-        runtime,
-      ]);
-      return Model.open(plain, (name) => file(`${id}/${name.split(".")[0]}.bin`));
-    })().catch((error) => {
-      models.delete(id);
-      runtime = null;
-      throw said(error);
-    });
+      const names = ["model", "encoder", "step", "weights"];
+      const [, plain, ...parts] = await Promise.all([runtime, ...names.map((name) => file(`${id}/${name}.bin`))]);
+      say("Starting the model\u2026");
+      return Model.open(JSON.parse(new TextDecoder().decode(plain)), ...parts);
+    })()
+      .catch((error) => {
+        models.delete(id);
+        runtime = null;
+        throw said(error);
+      })
+      .finally(() => say(""));
     models.set(id, opened);
   }
   return models.get(id);
@@ -122,5 +123,9 @@ export const stream = (path, body, lane, receive) =>
       event(text, { done: true, flags, unknown: unknown.slice(0, 20) });
     }
   });
+
+// Files are not offered: `settings` says so.
+export const sendFile = null;
+export const download = null;
 
 if (globalThis.navigator?.serviceWorker) navigator.serviceWorker.register(new URL("../sw.js", import.meta.url)).catch(() => {});

@@ -2,7 +2,7 @@
 // captions, measures of heads. The wordings come from there, as constants.js; tests compare the two on the same traces.
 
 import constants from "./constants.js";
-import { inRanges, points } from "./text.js";
+import { inRanges, isSpace, points } from "./text.js";
 
 const { kinds: KINDS, texts, precise: PRECISE } = constants.drawn;
 
@@ -246,7 +246,7 @@ const isDigit = (character) => /[\p{Nd}\u00b2\u00b3\u00b9\u2070-\u2079\u2080-\u2
 function shareCell(text, before, after) {
   if (before.special || after.special || before.word == null || before.word !== after.word) return false;
   const at = after.start;
-  if (before.start === before.end || !(before.end <= at && at < after.end) || /\s/u.test(text.at(at - 1))) return true;
+  if (before.start === before.end || !(before.end <= at && at < after.end) || isSpace(text.at(at - 1))) return true;
   const left = isLetter(text[at - 1]),
     right = isLetter(text[at]);
   if (left && right) return !(isWide(text[at - 1]) && isWide(text[at]));

@@ -97,13 +97,15 @@ function ofHead({ dims, data }, head) {
 const rowOf = ({ shape, data }, t) => data.subarray(t * shape[1], (t + 1) * shape[1]);
 
 export class Model {
-  /** @param {object} plain model.json @param {(name: string) => Promise<ArrayBuffer>} file the other files */
-  static async open(plain, file) {
-    const [weights, ...graphs] = await Promise.all(["weights.bin", "encoder.onnx", "step.onnx"].map(file));
+  /**
+   * @param {object} plain what the page must know of a model
+   * @param {ArrayBuffer} encoder @param {ArrayBuffer} step its graphs @param {ArrayBuffer} weights
+   */
+  static async open(plain, encoder, step, weights) {
     const data = expand(plain.graphs.weights, plain.graphs.expanded, weights);
     const options = { externalData: [{ path: "weights", data }] };
     const sessions = [];
-    for (const graph of graphs) sessions.push(await ort.InferenceSession.create(new Uint8Array(graph), options));
+    for (const graph of [encoder, step]) sessions.push(await ort.InferenceSession.create(new Uint8Array(graph), options));
     return new Model(plain, ...sessions);
   }
 

@@ -4,7 +4,7 @@ import { Refused } from "./engine.js";
 
 const KEPT = "regard files"; // in the browser's Cache Storage
 const ROOT = new URL("../files/", import.meta.url);
-const running = new Map(); // name -> {done, all}
+const running = new Map(); // name -> bytes {done, all}, and whether it is over; until all of them are
 let listed = null;
 
 /** The models and files of this folder. */
@@ -25,7 +25,7 @@ export async function file(name) {
   const address = `${new URL(name, ROOT)}?${known.sha256.slice(0, 16)}`;
   const cache = await globalThis.caches?.open(KEPT).catch(() => null);
   const kept = await cache?.match(address);
-  running.set(name, { done: 0, all: known.bytes });
+  running.set(name, { done: 0, all: known.bytes, over: false });
   show();
   try {
     const packed = await receive(name, kept ?? (await request(name, address)), known.bytes);
@@ -36,7 +36,8 @@ export async function file(name) {
     if (kept) await cache.delete(address);
     throw error;
   } finally {
-    running.delete(name);
+    running.get(name).over = true;
+    if ([...running.values()].every(({ over }) => over)) running.clear();
     show();
   }
 }
@@ -57,7 +58,7 @@ async function receive(name, response, size) {
       if (done + part.value.length > size) throw new Error();
       packed.set(part.value, done);
       done += part.value.length;
-      running.set(name, { done, all: size });
+      running.get(name).done = done;
       show();
     }
     if (done !== size) throw new Error();
@@ -84,24 +85,16 @@ async function unpack(name, packed) {
   }
 }
 
-/** How many bytes of a model are still to be loaded when it is chosen first. */
-export async function sizeOf(id) {
-  const { files } = await index();
-  const own = Object.entries(files).filter(([name]) => name === "runtime.bin" || name.startsWith(`${id}/`));
-  return own.reduce((total, [, { bytes }]) => total + bytes, 0);
-}
-
 const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
+
+/** Say something above the page; nothing clears it. */
+export const say = (text) => document.querySelector(".waiting")?.replaceChildren(text);
 
 /** The bar. */
 function show() {
-  const place = globalThis.document?.querySelector(".waiting");
-  if (!place) return;
-  const all = [...running.values()];
-  if (!all.length) {
-    place.replaceChildren();
-    return;
-  }
+  const place = document.querySelector(".waiting"),
+    all = [...running.values()];
+  if (!place || !all.length) return;
   const done = all.reduce((sum, one) => sum + one.done, 0),
     size = all.reduce((sum, one) => sum + one.all, 0);
   let bar = place.querySelector("progress");

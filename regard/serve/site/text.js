@@ -17,7 +17,8 @@ export const points = (text) => [...text.toWellFormed()];
 /** Words, as white space separates them. */
 export const wordsOf = (text) => text.match(WORD) ?? [];
 
-const isSpace = (character) => character !== undefined && SPACED.test(character);
+/** Whether a character is white space, as in Python. */
+export const isSpace = (character) => character !== undefined && SPACED.test(character);
 
 /** Whether there is a letter or a digit. */
 export const hasWords = (text) => ALNUM.test(text);
