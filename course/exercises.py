@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.core.cells import keep
+from regard.core.cells import update_keeps
 from regard.core.masks import causal_mask
 from regard.core.normalise import softmax
 from regard.core.positions import sinusoid
@@ -221,7 +221,7 @@ EXERCISES: dict[str, Number | Function] = {
     "1.1": Number(4 * 96 * (64 + 96), "Three gates and a candidate each read the word and the state: 4 n (m + n)."),
     "1.2": Function(
         ("state", "new", "update"),
-        _numpy(lambda state, new, update: keep(update, state, new)),
+        _numpy(lambda state, new, update: update_keeps(update, state, new)),
         ((_random(4), _random(4) + 1, np.array([0.0, 1.0, 0.5, 0.2])),),
     ),
     "1.3": Number(1.0, "The vector has the same size for every sentence: the ratio is 1."),

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.core.cells import SHUT, Blend, keep
+from regard.core.cells import SHUT, Blend, update_keeps
 from regard.core.products import Linear, matmul
 from regard.kernels.choose import gru, gru_reset_after, lstm, or_library
 from regard.kernels.recur import recur
@@ -99,7 +99,7 @@ class GRUEncoder(nn.Module):
 
     def __init__(self, cell: str, input_width: int, width: int, directions: int, blend: Blend) -> None:
         super().__init__()
-        self.width, self.blend = width, keep if cell == "torch" else blend
+        self.width, self.blend = width, update_keeps if cell == "torch" else blend
         self.inputs = nn.ModuleList(GateInputs(input_width, width) for _ in range(directions))
         self.cell = GRU_CELLS[cell](width, self.blend, partial(Matrices, directions))
 
@@ -133,7 +133,7 @@ class GRULayer(nn.Module):
         super().__init__()
         self.width, self.dropout = width, Dropout(dropout)
         self.W = Linear(input_width, 3 * width)
-        self.cell = ResetBeforeGRU(width, keep)
+        self.cell = ResetBeforeGRU(width, update_keeps)
 
     def start(self, rows: int) -> Tensor:
         """The zero state."""

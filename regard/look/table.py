@@ -126,6 +126,7 @@ KIND_WORDS = {
     "image": "attention over the picture",
     "fixed": "no attention: one fixed vector",
     "pool": "pooling attention",
+    "attribution": "attribution",
 }
 SUMMARIES = {  # sentences about a table for screen readers; the page fills them in itself
     "nothing": "There is nothing to show.",
@@ -277,7 +278,7 @@ def shift_note(trace: TraceData, seen: Attended, head: int, t: int) -> str:
 
 def leading_modules(trace: TraceData) -> list[Attended]:
     """The modules that connect target and source, or of the next kind that the trace has, by layer."""
-    for kind in ("cross", "image", "fixed", "decoder", "encoder", "pool"):
+    for kind in ("cross", "image", "fixed", "decoder", "encoder", "pool", "attribution"):
         if modules := [seen for seen in trace.attention.values() if seen.kind == kind]:
             return sorted(modules, key=lambda seen: seen.layer)
     return []
@@ -433,11 +434,12 @@ def caption(
 ) -> str:
     """One sentence about what is drawn; `head` describes the head, `lost` is the hidden mass."""
     alike = [other for other in trace.attention.values() if other.kind == seen.kind]
-    parts = [f"layer {seen.layer}"] if len(alike) > 1 else []
+    parts = [f"layer {seen.layer}"] if len(alike) > 1 and seen.kind != "attribution" else []
     parts += [head] if head else []
     paper = PAPERS.get(str(trace.model.get("name", ""))) if seen.kind == "cross" else None
     score = f" ({visible(seen.score)})" if seen.score and seen.kind != "fixed" else ""
-    parts.append((paper or KIND_WORDS[seen.kind]) + score)
+    by = f" by {visible(seen.name)}" if seen.kind == "attribution" else ""
+    parts.append((paper or KIND_WORDS[seen.kind]) + by + score)
     if KINDS[seen.kind][0] == "target" and seen.query == "previous" and seen.kind != "fixed":
         parts.append("computed from the state before each word")
     merged = show.words and any(len(word.tokens) > 1 for side in sides for word in side)

@@ -74,7 +74,7 @@ class Luong(EncoderDecoder):
     """Stacked LSTMs; the query is the state after the step."""
 
     # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Trained models align either
-    # way (docs/results.md has both error rates): a row is shown at the word written; `regard align --choose` measures.
+    # way (error rates: docs/results/hansards.md): a row is shown at the word written; `regard align --choose` measures.
     attention_layout = AttentionLayout(query="current", cross=("attention",))
 
     def __init__(self, config: LuongConfig) -> None:
