@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.core.cells import keep
+from regard.core.cells import update_keeps
 from regard.core.masks import causal_mask
 from regard.core.normalise import softmax
 from regard.core.positions import sinusoid
@@ -102,7 +102,7 @@ def test_the_answers_are_right() -> None:
 
 def test_the_answers_agree_with_the_library() -> None:
     ours = {
-        "1.2": lambda state, new, update: keep(update, state, new),
+        "1.2": lambda state, new, update: update_keeps(update, state, new),
         "2.1": softmax,
         "2.2": lambda weights, values: weights @ values,
         "2.3": softmax,
