@@ -5,7 +5,7 @@
 #
 # The Transformer (Vaswani et al. 2017) has no recurrence. In every layer, words attend to words with several heads. In
 # this lecture you build self-attention, heads, masks and positions. You then train a small Transformer, measure its
-# heads, and remove them one by one.
+# heads, remove them one by one, and find out which source words made a target word.
 
 # %%
 import tempfile
@@ -149,6 +149,32 @@ for one in [*removed[:4], *removed[-3:]]:
     print(f"{one.name:<32} {one.head}  BLEU without it {one.score:>5.1f}, drop {one.drop:>5.1f}")
 
 # %% [markdown]
+# ## Which source words made this word?
+#
+# The weights of one head say what that head read. They do not say what the word was made of: a layer also passes on its
+# input through the residual connection, layers mix what they read, and the target words before the new one count too.
+#
+# - *Rollout* (Abnar and Zuidema 2020) replaces each attention block by `(A + I) / 2`, half attention and half residual,
+#   and multiplies the blocks of all layers.
+# - *ALTI+* (Ferrando et al. 2022) measures how much each vector of the sum in a block points to its result. What is
+#   left of a row is the share of the target words before.
+# - *Occlusion* removes a source word and measures the log-probability that each target word loses.
+#
+# The last one is a measurement: it changes the input and sees what happens. The others are estimates from one pass.
+
+# %%
+sentence = "three one four one five nine two six"
+for method in ("attention", "rollout", "alti", "occlusion-removed"):
+    found = translator.attribute(sentence, method=method)
+    best = [found.columns[row.argmax()] for row in found.matrix]
+    share = "" if found.source_share is None else f"  {found.source_share.mean():.2f} from the source"
+    print(f"{method:<18} {' '.join(best)}{share}")
+
+# %%
+trace = translator.look(sentence, by="alti")
+picture(trace.draw(folder / "alti.svg", layer="alti"))
+
+# %% [markdown]
 # ## Exercises
 #
 # The functions that you write get numpy arrays and return one.
@@ -181,6 +207,18 @@ print(check("4.2", encode))
 # %%
 answer = None
 print(check("4.3", answer))
+
+# %% [markdown]
+# **4.4** Write `rollout(layers)` for the attention weights of an encoder, `layers` `[L, S, S]` (the first layer first,
+# heads already averaged): the matrix `[S, S]` that says how much of each source word is in each last state.
+
+
+# %%
+def rollout(layers):
+    return layers[-1]
+
+
+print(check("4.4", rollout))
 
 # %% [markdown]
 # ## In the browser

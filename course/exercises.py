@@ -267,6 +267,14 @@ EXERCISES: dict[str, Number | Function] = {
     "4.3": Number(
         "633a5b5c0b43cd75", "Which matrices does it have, and does their size depend on the number of heads?"
     ),
+    "4.4": Function(
+        ("layers",),
+        (
+            ((np.array([[[0.0, 1.0], [1.0, 0.0]]]),), [[0.5, 0.5], [0.5, 0.5]]),
+            ((np.array([[[0.0, 1.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]]),), [[0.5, 0.5], [0.25, 0.75]]),
+        ),
+        "A layer takes half of its attention and half of its input; the last layer reads what the ones before it made.",
+    ),
     "5.1": Number("474bcf9dc7521553", "Every cell of the grid is a slot."),
     "5.2": Function(
         ("mask",),

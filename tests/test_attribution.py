@@ -58,7 +58,16 @@ def values(model, source=SOURCE):
 
 @pytest.mark.parametrize("method", LAYERED)
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("part", [{}, {"positions": "relative", "clip": 2}, {"key_heads": 1}, {"layer_norm": "rms"}])
+@pytest.mark.parametrize(
+    "part",
+    [
+        {},
+        {"positions": "relative", "clip": 2},
+        {"positions": "relative", "clip": 9},
+        {"key_heads": 1},
+        {"layer_norm": "rms"},
+    ],
+)
 def test_a_method_through_the_layers_is_the_papers(method, norm, part):
     torch.manual_seed(3)
     model = spread(Transformer(replace(TRANSFORMER, norm=norm, **part)), 0.4)

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.core.attend import Look
 from regard.core.nested import map_nested
-from regard.core.scores import uniform
+from regard.core.scores import clip_distances, uniform
 from regard.data.batching import pad
 from regard.errors import ConfigError, check_known, numbered
 from regard.layers.transformer import MultiHead, PostNorm, PreNorm, TransformerLayer
+from regard.layers.transformer_parts import RelativeSelfAttention
 from regard.look.change import Change, change
 from regard.look.flow import source_embeddings, source_order
 from regard.look.record import AttentionCall, attentions, record
@@ -34,6 +34,8 @@ from regard.symbols import UNKNOWN
 
 Array = NDArray[np.float64]
 TOKENS = 2048  # of source and target together in one forward pass
+CELLS = 1 << 23  # numbers of the vectors that are compared at once
+ALL = slice(None)
 COMPLETE = 1e-3  # by how much the sum of integrated gradients may differ from the log-probability that it explains
 
 
@@ -106,7 +108,8 @@ def attend_norms(case: Case) -> Attributed:
     the encoder state itself.
     """
     module, call = _cross(case)
-    norms = _contributions(module, call, case).norm(dim=-1).T  # [T, S]
+    heads = _heads(case, call.weights.shape[1]) if call.weights.dim() == 4 else ALL
+    norms = torch.cat([parts.norm(dim=-1).T for _, parts in _contributions(module, call, heads)])  # [T, S]
     return Attributed(_shifted(_shares(norms), case))
 
 
@@ -127,29 +130,33 @@ def _cross(case: Case) -> tuple[nn.Module, AttentionCall]:
 
 def _heads(case: Case, count: int) -> slice:
     if case.head is None:
-        return slice(None)
+        return ALL
     if not 0 <= case.head < count:
         raise ConfigError(f"There is no head {case.head}: this attention has {numbered('head', count)}.")
     return slice(case.head, case.head + 1)
 
 
-def _contributions(module: Any, call: AttentionCall, case: Case | None = None) -> Tensor:
-    """What each memory slot adds to the result of an attention call, [S, T, D]; they sum to it, but for a bias."""
+def _contributions(module: Any, call: AttentionCall, heads: slice = ALL) -> Iterator[tuple[Tensor, Tensor]]:
+    """What each memory slot adds to the result of an attention call, but for a bias: some rows [R], and for these
+    [S, R, D]; row by row, since all of them are large."""
     assert call.memory is not None
     weights, values = call.weights[0], call.memory.values[0]  # [(H), T, S], [(H), S, Dv]
-    if not isinstance(module, MultiHead):
-        return weights.T[:, :, None] * values[:, None]  # [S, T, Dv]
-    chosen = torch.zeros_like(weights)
-    heads = _heads(case, len(weights)) if case else slice(None)
-    chosen[heads] = weights[heads]
-    T, S = weights.shape[1:]
-    found = []
-    for slots in torch.arange(S, device=weights.device).split(max(1, TOKENS // T)):
-        one = F.one_hot(slots, S).to(weights)[:, None, None] * chosen  # [J, H, T, S]: one slot each
-        look = Look(one @ values, one, None)
-        context = module.collect(look, call.extra).transpose(1, 2).flatten(2)  # [J, T, D]
-        found.append(F.linear(context, module.output.weight))
-    return torch.cat(found)
+    T, S = weights.shape[-2:]
+    if isinstance(module, MultiHead):
+        matrix = module.output.weight.unflatten(1, (len(weights), -1))[:, heads]  # [D, H, Dv]
+        weights, values = weights[heads], torch.einsum("hsv,dhv->hsd", values[heads], matrix)  # W_O is linear: first
+    else:
+        weights, values = weights[None], values[None]
+    for rows in torch.arange(T, device=weights.device).split(max(1, CELLS // (S * values.shape[-1]))):
+        some = weights[:, rows]  # [H, R, S]
+        found = torch.einsum("hrs,hsd->srd", some, values)
+        if isinstance(module, RelativeSelfAttention):  # a value has a vector for its distance as well
+            assert call.extra is not None
+            table = module.values.weight  # [K, Dv]
+            apart = F.one_hot(clip_distances(call.extra[rows], len(table)), len(table)).to(some)  # [R, S, K]
+            vectors = torch.einsum("kv,dhv->hkd", table, matrix)
+            found = found + torch.einsum("hrs,rsk,hkd->srd", some, apart, vectors)
+        yield rows, found
 
 
 def _shifted(rows: Tensor, case: Case) -> Tensor:
@@ -200,33 +207,34 @@ def alti(case: Case) -> Attributed:
     """
 
     def one(layer: TransformerLayer, x: Tensor, given: dict[str, Any], own: AttentionCall, cross: Any) -> Layer:
-        size = x.shape[1]
-        here = torch.eye(size, dtype=x.dtype, device=x.device)
-        added = _contributions(layer.self_attention, own)  # [J, T, D]
-        parts = added + here[:, :, None] * x[0]  # the residual belongs to position i itself
-        mixed, x = _l1_shares(layer.join_self, layer.self_attention, x[0], added, parts)  # [T, J], [T, D]
-        mixed = torch.where(mixed.sum(-1, keepdim=True) > 0, mixed, here)
+        mixed, kept, x = _l1_shares(layer.join_self, layer.self_attention, own, x[0], here=True)
+        mixed = mixed + torch.diag(kept)
         if cross is None:
             return Layer(mixed)
-        added = _contributions(layer.cross_attention, cross)  # [S, T, D]
-        shares, _ = _l1_shares(layer.join_cross, layer.cross_attention, x, added, torch.cat([added, x[None]]))
-        kept = 1 - shares[:, :-1].sum(-1, keepdim=True)  # of the residual
-        return Layer(kept * mixed, shares[:, :-1])
+        shares, kept, _ = _l1_shares(layer.join_cross, layer.cross_attention, cross, x, here=False)
+        return Layer(kept[:, None] * mixed, shares)
 
     return roll(case, one)
 
 
-def _l1_shares(join: Any, attention: Any, x: Tensor, added: Tensor, parts: Tensor) -> tuple[Tensor, Tensor]:
-    """The contributions of parts [J, T, D] to the result of a block, rows [T, J] that sum to one, and that result.
-
-    x [T, D] is the residual and `added` [S, T, D] what attention adds to it, but for its bias.
-    """
-    total = added.sum(0) if attention.output.bias is None else added.sum(0) + attention.output.bias
-    result = join.leave(x, total)  # [T, D]
-    if not isinstance(join, PreNorm):
-        parts = _norm_linear(join, x + total, parts)
-    contributions = torch.relu(result.norm(1, dim=-1) - (result - parts).norm(1, dim=-1))  # [J, T]
-    return _shares(contributions.T), result
+def _l1_shares(join: Any, attention: Any, call: AttentionCall, x: Tensor, here: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The shares [T, J] of the slots in the result of an attention block, what the residual x [T, D] has left, [T], and
+    the result [T, D]. With `here`, the residual is a part of slot t itself."""
+    found = []
+    for rows, parts in _contributions(attention, call):
+        added = parts.sum(0) if attention.output.bias is None else parts.sum(0) + attention.output.bias
+        result = join.leave(x[rows], added)  # [R, D]
+        if here:
+            parts[rows, torch.arange(len(rows), device=rows.device)] += x[rows]
+        else:
+            parts = torch.cat([parts, x[None, rows]])
+        if not isinstance(join, PreNorm):
+            parts = _norm_linear(join, x[rows] + added, parts)
+        contributions = torch.relu(result.norm(1, dim=-1) - (result - parts).norm(1, dim=-1))  # [J, R]
+        shares = _shares(contributions.T)[:, : call.weights.shape[-1]]
+        found.append((shares, 1 - shares.sum(-1), result))
+    shares, kept, result = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return shares, kept.round() if here else kept, result  # the residual of slot t is all or nothing
 
 
 def _norm_linear(join: PostNorm, x: Tensor, parts: Tensor) -> Tensor:
