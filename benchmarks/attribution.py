@@ -17,8 +17,8 @@ from regard.look.attribution import METHODS, methods_of
 MODELS = ("en-fr", "en-fr/bahdanau", "en-fr/cho")
 SENTENCES = (
     "Where is the station?",
+    "The children never go to school by bus.",
     "I would like to know when the next train to the city leaves.",
-    "The children who live in the old house near the river never go to school by bus, because they prefer to walk.",
 )
 
 
