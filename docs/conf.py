@@ -19,7 +19,7 @@ root_doc = "docs/index"
 source_suffix = {".md": "markdown", ".py": "markdown"}
 include_patterns = ["docs/*.md", "docs/results/*.md", "course/README.md", "course/[0-9]_*.py", "course/answers.py",
                     "examples/*.py", "models/*/CARD.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]  # fmt: skip
-exclude_patterns = [".*", "build", "dist", "node_modules", "runs", "sweeps", "demo"]
+exclude_patterns = [".*", "build", "dist", "node_modules", "runs", "sweeps", "demo", "data"]
 templates_path = ["templates"]
 
 myst_heading_anchors = 4
