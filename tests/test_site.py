@@ -54,7 +54,7 @@ def texts(count: int, seed: int = 1) -> list[str]:
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Path]:
     small = "model.layers=1", "model.heads=2", "data.joint=true"
-    return {one.name: one for one in (trained(), trained("transformer", *small, steps=60))}
+    return {one.name: one for one in (trained(), trained("transformer", *small, steps=200))}
 
 
 @pytest.fixture(scope="module")
