@@ -21,6 +21,7 @@ import {
   step,
   translate,
   translators,
+  attribute,
   worth,
 } from "./session.js";
 import { state } from "./state.js";
@@ -33,6 +34,7 @@ Object.assign(host, {
   step,
   before,
   path,
+  attribute,
   worth,
   translate,
   goOn,
