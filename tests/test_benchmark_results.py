@@ -17,7 +17,8 @@ def test_every_table_has_a_name_of_its_own_and_commands(capsys, monkeypatch) -> 
     pages = "".join(path.read_text(encoding="utf-8") for path in TREE.glob("docs/**/*.md"))
     assert set(re.findall(r"make results TABLE=([\w-]+)", pages)) <= set(found)
     scripts = {anchor: script for anchor, _, script in names["tables"]()}
-    assert scripts["tales"].startswith("for m in lstm-lm") and "configs/tales.toml" in scripts["tales"]
+    assert scripts["tales"].startswith("for m in lstm-lm")
+    assert "configs/tales.toml" in scripts["tales"]
     monkeypatch.setattr("sys.argv", ["results.py", "tails"])
     assert names["main"]() == 2
     assert "Expected the name of a table, got tails" in capsys.readouterr().err
