@@ -17,8 +17,9 @@ author = "the authors of regard"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
 source_suffix = {".md": "markdown", ".py": "markdown"}
-include_patterns = ["docs/*.md", "docs/results/*.md", "course/README.md", "course/[0-9]_*.py", "course/answers.py",
-                    "examples/*.py", "models/*/CARD.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]  # fmt: skip
+include_patterns = ["docs/*.md", "docs/results/*.md", "course/*.md", "course/[0-9]_*.py", "course/answers.py",
+                    "examples/*.py", "models/*/CARD.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
+                    "CODE_OF_CONDUCT.md"]  # fmt: skip
 exclude_patterns = [".*", "build", "dist", "node_modules", "runs", "sweeps", "demo"]
 templates_path = ["templates"]
 
@@ -43,7 +44,7 @@ BELOW = {
     "docs/results/index": "[!i]*",
     "docs/own": "../examples/*",
     "docs/models": "../models/*/CARD",
-    "course/README": "[0-9]_*\nanswers",
+    "course/README": "[0-9]_*\nteaching\nanswers",
 }
 
 

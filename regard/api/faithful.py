@@ -84,28 +84,29 @@ def measure_faithfulness(
     check_pairs(sources, targets)
     if gold is not None:
         check_gold(gold, sources, targets)
-    for method in methods or ():
-        check_known("attribution method", method.partition(":")[0], METHODS)
+    chosen, skipped = list(dict.fromkeys(methods or METHODS)), dict[str, str]()
+    for method in list(chosen):
+        kind = method.partition(":")[0]
+        check_known("attribution method", kind, METHODS)
+        try:
+            METHODS[kind].needs(translator.model)
+        except ConfigError as error:
+            if methods:
+                raise
+            skipped[method] = str(error)
+            chosen.remove(method)
     erasing = erasing or ("unknown" if is_fixed(translator.model) else "masked")
     check_known("way to erase", erasing, ERASERS)
     if is_fixed(translator.model) and erasing == "masked":
         raise ConfigError(
             f"{translator.name} has no attention to words in which they could be masked; erase by unknown or removed."
         )
-    chosen, skipped, generator = list(dict.fromkeys(methods or METHODS)), dict[str, str](), np.random.default_rng(SEED)
-    seconds: dict[str, float] = dict.fromkeys(chosen, 0.0)
-    sentences: list[_Sentence] = []
+    generator, seconds, sentences = np.random.default_rng(SEED), dict.fromkeys(chosen, 0.0), list[_Sentence]()
     for source, target in reporting(zip(sources, targets, strict=True), progress, len(sources)):
         one = _read(translator, source, target)
-        for method in list(chosen):
+        for method in chosen:
             begun = time.perf_counter()
-            try:
-                one.found[method] = one.attribute(translator, method)
-            except ConfigError as error:
-                if methods or sentences:
-                    raise
-                skipped[method] = str(error)
-                chosen.remove(method)
+            one.found[method] = one.attribute(translator, method)
             seconds[method] += (time.perf_counter() - begun) / len(sources)
         sentences.append(_measure(translator, one, erasing, generator))
     kept = _kept(translator, sentences[:sane], chosen)

@@ -115,7 +115,7 @@ class GRUEncoder(nn.Module):
             return state, state
 
         both_ways = torch.stack([one.flip(1) if k else one for k, one in enumerate(gates)])  # [directions, B, S, 3n]
-        start = x.new_zeros(len(gates), len(x), n, dtype=self.cell.U.weight.dtype)  # type: ignore[arg-type]
+        start = x.new_zeros(len(gates), x.shape[0], n, dtype=self.cell.U.weight.dtype)  # type: ignore[arg-type]
         states, last = recur(step, both_ways.transpose(1, 2), start)  # [directions, S, B, n]
         forward_and_back = [read.flip(0) if k else read for k, read in enumerate(states)]  # [S, B, n] each
         return torch.cat(forward_and_back, dim=-1).transpose(0, 1), torch.cat([*last], dim=-1)

@@ -76,6 +76,7 @@ def attribute(case: Case, method: str) -> Attributed:
             f"The method {method!r} does not depend on the word that is written, so that two words cannot be compared "
             f"by it; compare them by one of: {able}."
         )
+    METHODS[method].needs(case.model)
     was_training, trained = case.model.training, [one for one in case.model.parameters() if one.requires_grad]
     case.model.eval().requires_grad_(False)
     try:
@@ -112,13 +113,7 @@ def attend_norms(case: Case) -> Attributed:
 
 def _cross(case: Case) -> tuple[nn.Module, AttentionCall]:
     """The chosen attention over the source, the module that it is a part of, and its calls as one."""
-    model, modules = case.model, attentions(case.model)
-    cross = [name for name in model.attention_layout.cross if modules[name].score is not uniform]
-    if not cross:
-        raise ConfigError(
-            f"{type(model).__name__} has no attention over the source words, but one vector for the whole sentence; "
-            f"attribute by gradient, integrated-gradients, occlusion-unknown or occlusion-removed."
-        )
+    model, cross = case.model, attends(case.model)
     layer = max(len(cross) - 2, 0) if case.layer is None else case.layer
     if not 0 <= layer < len(cross):
         raise ConfigError(
@@ -292,18 +287,7 @@ def _repeat(part: Tensor, rows: int) -> Tensor:
 
 def roll(case: Case, one: Callable[..., Layer]) -> Attributed:
     """Multiply what `one` finds in each layer: its inputs and its attention calls -> how positions are mixed."""
-    model = case.model
-    layers: list[Any] = [module for module in model.modules() if isinstance(module, TransformerLayer)]
-    if not any(layer.cross_attention is not None for layer in layers):
-        raise ConfigError(
-            f"{type(model).__name__} has no Transformer layers, through which this method goes; attribute by gradient, "
-            f"integrated-gradients, occlusion or attention."
-        )
-    if not all(isinstance(layer.self_attention, MultiHead) for layer in layers):
-        raise ConfigError(
-            "This decoder has a recurrence (SSRU) in place of self-attention, so that its layers cannot be multiplied; "
-            "attribute by gradient, integrated-gradients, occlusion or attention."
-        )
+    model, layers = case.model, layers_of(case.model)
     names = {module: name for name, module in attentions(model).items()}
     with record(model) as seen, _inputs_of(layers) as given:
         model(*_inputs(case))
@@ -438,8 +422,6 @@ def occlude_removed(case: Case) -> Attributed:
 def erase_masked(case: Case, groups: Sequence[Sequence[int]]) -> Tensor:
     """The values [G, T] of the target words, for each group of source positions that is masked in every attention."""
     modules, cross = attentions(case.model), case.model.attention_layout.cross
-    if all(modules[name].score is uniform for name in cross):
-        _cross(case)  # says why not
     names = [name for name in modules if name in cross or name.split(".")[0].startswith("encoder")]
     hidden = torch.zeros(len(groups), len(case.source), dtype=torch.bool, device=case.source.device)
     for row, group in enumerate(groups):
@@ -513,11 +495,44 @@ def _inputs(case: Case) -> tuple[Tensor, Tensor, Tensor]:
 # --- the table of methods
 
 
+def attends(model: Any) -> list[str]:
+    """The attention over the source words; refuses a model without it."""
+    modules = attentions(model)
+    cross = [name for name in model.attention_layout.cross if modules[name].score is not uniform]
+    if not cross:
+        raise ConfigError(
+            f"{type(model).__name__} has no attention over the source words, but one vector for the whole sentence; "
+            f"attribute by gradient, integrated-gradients, occlusion-unknown or occlusion-removed."
+        )
+    return cross
+
+
+def layers_of(model: nn.Module) -> list[Any]:
+    """The layers of a Transformer, the encoder's first; refuses other models."""
+    layers = [module for module in model.modules() if isinstance(module, TransformerLayer)]
+    if not any(layer.cross_attention is not None for layer in layers):
+        raise ConfigError(
+            f"{type(model).__name__} has no Transformer layers, through which this method goes; attribute by gradient, "
+            f"integrated-gradients, occlusion or attention."
+        )
+    if not all(isinstance(layer.self_attention, MultiHead) for layer in layers):
+        raise ConfigError(
+            "This decoder has a recurrence (SSRU) in place of self-attention, so that its layers cannot be multiplied; "
+            "attribute by gradient, integrated-gradients, occlusion or attention."
+        )
+    return layers
+
+
+def _anything(model: nn.Module) -> None:
+    """Every sequence model will do."""
+
+
 class Method(NamedTuple):
-    """A method: the function, what a row of it is, and whether two words can be compared by it (Yin and Neubig 2022,
-    "Interpreting language models with contrastive explanations")."""
+    """A method: the function, what it needs of a model, what a row is, and whether two words can be compared by it (Yin
+    and Neubig 2022, "Interpreting language models with contrastive explanations")."""
 
     act: Callable[[Case], Attributed]
+    needs: Callable[[Any], Any]
     row: str
     contrasts: bool = False
 
@@ -525,23 +540,36 @@ class Method(NamedTuple):
 _ONE = "a row sums to one"
 _WITH_PREFIX = "a row sums to one together with the target words before it"
 _LOST = "the log-probability that the target word loses without the source word"
+_SLOPE = "the slope of the log-probability along each source word"
+_SUM = "a row sums to the log-probability that the source words add to zero vectors in their place"
 METHODS: dict[str, Method] = {
-    "attention": Method(attend, "a row sums to one, or to less in a window that is not normalised"),
-    "attention-norm": Method(attend_norms, _ONE),
-    "rollout": Method(rollout, _WITH_PREFIX),
-    "alti": Method(alti, _WITH_PREFIX),
-    "value-zeroing": Method(zero_values, _WITH_PREFIX),
-    "gradient": Method(gradient, "the slope of the log-probability along each source word", True),
-    "integrated-gradients": Method(
-        integrate, "a row sums to the log-probability that the source words add to zero vectors in their place", True
-    ),
-    "occlusion-masked": Method(occlude_masked, _LOST, True),
-    "occlusion-unknown": Method(occlude_unknown, _LOST, True),
-    "occlusion-removed": Method(occlude_removed, _LOST, True),
+    "attention": Method(attend, attends, "a row sums to one, or to less in a window that is not normalised"),
+    "attention-norm": Method(attend_norms, attends, _ONE),
+    "rollout": Method(rollout, layers_of, _WITH_PREFIX),
+    "alti": Method(alti, layers_of, _WITH_PREFIX),
+    "value-zeroing": Method(zero_values, layers_of, _WITH_PREFIX),
+    "gradient": Method(gradient, _anything, _SLOPE, True),
+    "integrated-gradients": Method(integrate, _anything, _SUM, True),
+    "occlusion-masked": Method(occlude_masked, attends, _LOST, True),
+    "occlusion-unknown": Method(occlude_unknown, _anything, _LOST, True),
+    "occlusion-removed": Method(occlude_removed, _anything, _LOST, True),
 }
 
 
 ERASERS: dict[str, Erase] = {"masked": erase_masked, "unknown": erase_unknown, "removed": erase_removed}
+
+
+def methods_of(model: nn.Module) -> list[str]:
+    """The methods that are defined for a model."""
+
+    def fits(method: Method) -> bool:
+        try:
+            method.needs(model)
+        except ConfigError:
+            return False
+        return True
+
+    return [name for name, method in METHODS.items() if fits(method)]
 
 
 # --- in a trace
@@ -581,6 +609,7 @@ class Attribution:
 
 
 _AGAINST = " against "  # between a method and the word that it compares with
+_DRAWN = "the positive part of each row, as shares"
 _SHARE = "source"  # the name of the source's part of each row in a trace
 
 
@@ -601,7 +630,7 @@ def add_attribution(trace: Trace, case: Case, method: str, against: str = "") ->
         total = by_word.sum(-1, keepdims=True)
         shares = np.divide(by_word, total, out=np.zeros_like(by_word), where=total > 0)
         counts = [len(label.tokens) for label in columns]
-        settings = {"weights": np.repeat(shares / counts, counts, axis=1), "scores": values}
+        settings = {"weights": np.repeat(shares / counts, counts, axis=1), "scores": values, "score": _DRAWN}
     if found.prefix is not None:
         settings["step_values"] = {_SHARE: values.sum(-1).astype(np.float64)}
     settings["weights"] = settings["weights"].clip(0, 1)  # rounding

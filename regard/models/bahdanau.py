@@ -192,7 +192,7 @@ class ReleasedDecoder(Decoder):
 
     def start(self, memory: Memory) -> ReleasedState:
         hidden = super().start(memory).hidden  # [B, n]
-        context = hidden.new_zeros(len(hidden), memory.values.shape[-1])  # [B, 2n]
+        context = hidden.new_zeros(hidden.shape[0], memory.values.shape[-1])  # [B, 2n]
         return ReleasedState(memory, hidden, context, torch.ones_like(hidden[:, :1], dtype=torch.bool))
 
     def step(self, input_gates: Tensor, state: ReleasedState) -> tuple[tuple[Tensor, Tensor], ReleasedState]:

@@ -181,7 +181,7 @@ class Sutskever(EncoderDecoder):
         """Read source [B, S], words reversed and END last, into one slot of all states [B, 1, 2 L n]."""
         check_batch(source, lengths)
         words = reverse_words(source, lengths - 1) if self.config.reverse else source  # END keeps its place
-        _, state = self.encoder(self.embed(words), self.encoder.start(len(words)), lengths)
+        _, state = self.encoder(self.embed(words), self.encoder.start(words.shape[0]), lengths)
         return self.attention.remember(torch.cat([*state.hidden, *state.cell], dim=-1)[:, None])
 
     def start(self, memory: Memory) -> SutskeverState:
