@@ -13,8 +13,11 @@ import argparse
 import bz2
 import gzip
 import hashlib
+import html
 import io
+import itertools
 import json
+import lzma
 import os
 import random
 import re
@@ -237,6 +240,45 @@ def flickr8k(source: Repository) -> Built:
         yield f"{part}.jsonl", "".join(line + "\n" for line in lines).encode()
 
 
+# Whitespace that the annotation added, tags, characters that are no text, and the language of a speaker: "- (FR)".
+ADDED = re.compile(r"<Alignment[^>]*>\s+|\s+</Alignment>|<[^>]*>")
+ODD = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufffd\ue000-\uf8ff]"
+)
+LANGUAGE = re.compile(r"\s*-?\s*\(\s?(?:BG|CS|DA|DE|EL|EN|ES|ET|FI|FR|GA|HU|IT|LT|LV|MT|NL|PL|PT|RO|SK|SL|SV)\)\s*")
+
+
+def cleaned(text: str) -> str:
+    """One side of an annotated pair as plain text on one line."""
+    text = LANGUAGE.sub(" ", ODD.sub("", html.unescape(ADDED.sub("", text))))
+    return " ".join(re.sub(r"^[\s.\-–—]+", "", re.sub(r"['’] s\b", "'s", text)).split())
+
+
+def europarl(source: Repository) -> Built:
+    """800,000 pairs for training, then dev, test and lentest of the last quarter of 2000, cleaned.
+
+    data_europarl.xz has the number of each chosen pair among all of the repository, in three planes of bytes. They were
+    chosen once: without duplicates, at most 150 words a side, no sides of very different lengths, and no sentence of
+    the held-out text in the training text.
+    """
+    pair = re.compile(r"<en>(.*?)</en>\s*<fr>(.*?)</fr>", re.DOTALL)
+    found = {
+        name: [(cleaned(english), cleaned(french)) for english, french in pair.findall(content.decode())]
+        for name, content in source.folder(
+            "xml-files", lambda name: name.endswith(".xml"), *INPUTS["europarl.en-fr"].values()
+        )
+    }
+    pairs = [one for name in sorted(found) for one in found[name]]
+    planes = lzma.decompress((HERE / "data_europarl.xz").read_bytes())
+    third = len(planes) // 3
+    chosen = iter([planes[i] | planes[third + i] << 8 | planes[2 * third + i] << 16 for i in range(third)])
+    sizes = {**{f"train.{part}": 200000 for part in range(4)}, "dev": 2000, "test": 3000, "lentest": 1848}
+    for part, size in sizes.items():
+        rows = [pairs[number] for number in itertools.islice(chosen, size)]
+        for side, language in enumerate(("en", "fr")):
+            yield f"{part}.{language}", "".join(row[side] + "\n" for row in rows).encode()
+
+
 @dataclass(frozen=True)
 class Corpus:
     """Where a corpus comes from, on which terms, and how its files are made of the repository's."""
@@ -280,6 +322,11 @@ CORPORA = {
         "edwardcruzcruz/Describiendo_imagenes_keras", "5c9a0ffed365098d0df880dd73c1908d2228cc28", flickr8k,
         "captions of photographs (Hodosh et al. 2013), without the photographs: docs/results/index.md says why",
         "for non-commercial research and education",
+    ),
+    "europarl.en-fr": Corpus(
+        "mjlaali/Europarl-ConcoDisco", "1a18432425a6ace708e96220b4fd1d4efd678ad0", europarl,
+        "proceedings of the European Parliament, version 7 (Koehn 2005; Laali and Kosseim 2017)",
+        "no known restriction by copyright; the annotations, which are dropped, are by Laali and Kosseim",
     ),
 }  # fmt: skip
 
