@@ -659,9 +659,9 @@ def test_heads_are_compared(page: Any) -> None:
     model(page, "transformer-reverse")
     page.get_by_role("button", name="Heads").click()
     page.locator(".thumbnail").nth(7).wait_for()
-    page.locator("label", has_text="Attention").locator("select").select_option("encoder")
+    page.locator("label:has(> span:text-is('Attention')) select").select_option("encoder")
     assert page.locator(".thumbnail").count() == 8
-    page.locator("label", has_text="Attention").locator("select").select_option("cross")
+    page.locator("label:has(> span:text-is('Attention')) select").select_option("cross")
     page.get_by_label("Order").select_option("entropy")
     picture(page, "compare-heads")
     page.get_by_label("Order").select_option("least alignment error")
@@ -675,14 +675,14 @@ def test_heads_are_compared(page: Any) -> None:
     assert re.search(r"layer \d, head \d", caption.inner_text())
     page.get_by_label("Head").select_option("max")
     assert "largest of 4 heads" in caption.inner_text()
-    page.locator("label", has_text="Attention").locator("select").select_option("encoder")
+    page.locator("label:has(> span:text-is('Attention')) select").select_option("encoder")
     assert caption.inner_text().startswith("Self-attention of the encoder, source words looking at source words, layer")
     assert page.locator(".ribbons text[data-row]").all_text_contents() == [
         "\u2068ba\u2069",
         "\u2068da\u2069",
         "\u2068fo\u2069",
     ]
-    page.locator("label", has_text="Attention").locator("select").select_option("decoder")
+    page.locator("label:has(> span:text-is('Attention')) select").select_option("decoder")
     assert caption.inner_text().startswith("Self-attention of the decoder")
 
 

@@ -21,7 +21,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS = (
-    demo.demo, train.train, translate.translate, score.score, score.compare, look.look, measure.heads, measure.flow,
+    demo.demo, train.train, translate.translate, score.score, score.compare, look.look, measure.heads, measure.faithful,
+    measure.flow,
     align.align, predict.caption, predict.classify, predict.generate, score.perplexity, measure.reach, serve.serve,
     page.page, models.models, corpora.corpora, models.export, sweep.sweep,
 )  # fmt: skip
