@@ -6,13 +6,16 @@ STAMP := $(VENV)/.installed
 TASK ?= translate
 LECTURES := $(patsubst course/%.py,build/course/%.json,$(wildcard course/[0-9]_*.py))
 
-.PHONY: demo course docs gallery lint test kernels slow attack quick check browser format clean help
+.PHONY: demo course notebooks docs gallery results package lint test kernels slow attack quick check browser format clean help
 
 help:
 	@echo "make demo    train a translator in about a minute and show its attention"
-	@echo "make course  run the five lectures in course/ and write build/course/*.html"
+	@echo "make course  run the five lectures in course/ and write build/course/*.html: pages and slides"
+	@echo "make notebooks  write the lectures and the assignment as course/notebooks/*.ipynb"
 	@echo "make docs    build the documentation as a site in build/docs; runs the lectures that have changed since their last run"
 	@echo "make gallery draw the pictures of docs/gallery.md again"
+	@echo "make results TABLE=NAME repeat a table of docs/results, from data to numbers; without a name, list them"
+	@echo "make package build the sdist and the wheel in dist/, and check them"
 	@echo "make lint    format, lint, types and import layers"
 	@echo "make test    all tests but the slow ones"
 	@echo "make kernels the tests of the Triton kernels by its interpreter, without a GPU; installs Triton (a wheel of 263 MB on aarch64)"
@@ -33,6 +36,9 @@ demo: $(STAMP)
 course: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python course/render.py build/course course/[0-9]_*.py
 
+notebooks: $(STAMP)
+	$(BIN)/python course/notebooks.py
+
 build/course/%.json: course/%.py course/render.py | $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python course/render.py build/course $<
 
@@ -43,6 +49,17 @@ docs: $(STAMP) $(LECTURES)
 
 gallery: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/gallery.py
+
+results: $(STAMP)
+	$(BIN)/python benchmarks/results.py $(TABLE)
+
+package:
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/python -m pip install --quiet build twine check-wheel-contents
+	rm -rf dist
+	build/tools/bin/python -m build --outdir dist .
+	build/tools/bin/twine check --strict dist/*
+	build/tools/bin/check-wheel-contents dist/*.whl
 
 # Processes of one thread each, since tiny tensors gain nothing from more threads; three for two cores, since one of them
 # often waits for a browser, a server or a signal. A process that has nothing left to do takes half of what another has.

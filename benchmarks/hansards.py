@@ -3,7 +3,8 @@ r"""The text of the alignment error rate: Europarl in the words of the Hansards,
     python benchmarks/hansards.py ../shared/data runs/hansards --pairs 60000
 
 Writes PREFIX.source (English) and PREFIX.target (French) for the prefixes `europarl`, `odd`, `even` and `all`, the
-last three with PREFIX.gold; `both` is `europarl` with `all` after it, as an aligner reads it.
+last three with PREFIX.gold; `both` is `europarl` with `all` after it, as an aligner reads it. With `--everything`,
+`everything` is all that the included models were trained on, Europarl and Tatoeba, with `all` after it.
 
 The Hansards separate punctuation and hyphens, undo elisions and contractions (`l'accord` is `le accord`, `aux` is
 `à les`) and write the first word of a sentence small, so that is done to Europarl too.
@@ -11,6 +12,7 @@ The Hansards separate punctuation and hyphens, undo elisions and contractions (`
 
 import argparse
 import re
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -46,11 +48,10 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--pairs", type=int, default=60000, help="of train.0, the first that are short enough")
     parser.add_argument("--words", type=int, default=40, help="of either side, at most")
+    parser.add_argument("--everything", action="store_true", help="also write `everything`, 960,000 pairs")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    sides = [read_lines(given.data / "europarl.en-fr" / f"train.0.{side}.bz2") for side in ("en", "fr")]
-    pairs = ((split(source), split_french(target)) for source, target in zip(*sides, strict=True))
-    fit = list(islice((pair for pair in pairs if fits(pair, given.words)), given.pairs))
+    fit = list(islice((pair for pair in europarl(given.data, 0) if fits(pair, given.words)), given.pairs))
     if len(fit) < given.pairs:
         raise SystemExit(f"train.0 has only {len(fit)} pairs of at most {given.words} words.")
     hansards = given.data / "hansards.en-fr"
@@ -59,8 +60,19 @@ def main() -> None:
     tests = [(" ".join(english.split()), " ".join(french.split())) for english, _, french in lines]
     write(given.out / "europarl", fit)
     write(given.out / "both", fit + tests)
+    if given.everything:
+        short = (line.split("\t") for line in read_lines(given.data / "tatoeba" / "eng-fra.tsv.bz2"))
+        tatoeba = ((split(line[0]), split_french(line[1])) for line in short)
+        parts = (*(europarl(given.data, number) for number in range(4)), tatoeba)
+        write(given.out / "everything", [pair for part in parts for pair in part if fits(pair, 150)] + tests)
     for name, places in (("all", slice(None)), ("odd", slice(0, None, 2)), ("even", slice(1, None, 2))):
         write(given.out / name, tests[places], gold[places])
+
+
+def europarl(data: Path, number: int) -> Iterator[tuple[str, str]]:
+    """The pairs of one part of Europarl, in the words of the Hansards."""
+    sides = (read_lines(data / "europarl.en-fr" / f"train.{number}.{side}.bz2") for side in ("en", "fr"))
+    return ((split(source), split_french(target)) for source, target in zip(*sides, strict=True))
 
 
 def fits(pair: tuple[str, str], most: int) -> bool:

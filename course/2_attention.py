@@ -20,7 +20,7 @@ from torch import nn
 
 import regard
 from regard.core import Additive, dot, hard_argmax, padding_mask
-from regard.core.cells import write
+from regard.core.cells import update_writes
 from regard.core.products import Linear
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
@@ -119,12 +119,12 @@ class Ours(nn.Module):
         n = config.width
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, n)
-        self.encoder = GRUEncoder("paper", n, n, directions=2, blend=write)
+        self.encoder = GRUEncoder("paper", n, n, directions=2, blend=update_writes)
         self.embed_target = nn.Embedding(config.target_vocabulary, n)
         self.attention = Attention(Additive(query_width=n, key_width=2 * n, width=n))
         self.W_s = Linear(n, n)
         self.W, self.C = GateInputs(n, n), Linear(2 * n, 3 * n, bias=False)
-        self.gru = ResetBeforeGRU(n, write)
+        self.gru = ResetBeforeGRU(n, update_writes)
         self.U_o, self.V_o, self.C_o = Linear(n, 2 * n), Linear(n, 2 * n), Linear(2 * n, 2 * n)
         self.output = Linear(n, config.target_vocabulary)
         for matrix in self.encoder.cell.parameters():

@@ -50,3 +50,18 @@ ANSWERS = {
     "5.2": lambda mask: mask / mask.sum() if mask.any() else np.zeros(len(mask)),
     "5.3": lambda p, q: np.maximum(p - q, 0).sum(),
 }
+
+# Inputs of the hidden tests that `notebooks.py --teach` writes: `draw` is a numpy generator with the teacher's seed.
+INPUTS = {
+    "1.2": lambda draw: (draw.normal(size=6), draw.normal(size=6), draw.random(6)),
+    "2.1": lambda draw: (draw.normal(size=7) * 400,),
+    "2.2": lambda draw: (softmax(draw.normal(size=5)), draw.normal(size=(5, 3))),
+    "2.3": lambda draw: (draw.normal(size=(4, 6)), draw.random((4, 6)) < [[0.7], [0.7], [0.7], [0.0]]),
+    "3.2": lambda draw: (draw.normal(size=(2, 25)), draw.normal(size=(4, 25))),
+    "3.3": lambda draw: (int(draw.integers(8)), 8, int(draw.integers(4))),
+    "3.4": lambda draw: tuple({(i, int(j)) for i, j in enumerate(draw.integers(5, size=5))} for _ in range(3)),
+    "4.1": lambda draw: (int(draw.integers(5, 9)),),
+    "4.2": lambda draw: (int(draw.integers(3, 6)), 2 * int(draw.integers(2, 5))),
+    "5.2": lambda draw: (draw.random(9) < 0.5,),
+    "5.3": lambda draw: (softmax(draw.normal(size=5)), softmax(draw.normal(size=5))),
+}

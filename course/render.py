@@ -1,4 +1,4 @@
-"""Run a lecture and write what it says, computes and draws into one HTML file, and as JSON for `make docs`:
+"""Run a lecture and write what it says, computes and draws into one HTML file, as slides, and as JSON for `make docs`:
 
     python course/render.py build/course course/1_bottleneck.py [more lectures]
 
@@ -28,6 +28,25 @@ pre { padding: .7rem 1rem; overflow-x: auto; font-size: .85rem; line-height: 1.4
 pre.output { background: none; border-left: 3px solid #0072b2; border-radius: 0; margin-top: 0 }
 img, iframe { max-width: 100% }
 """  # noqa: E501
+
+
+SLIDES = """
+html { scroll-snap-type: y proximity; font-size: 1.6vw }
+body { max-width: none; margin: 0; padding: 0 }
+section { box-sizing: border-box; min-height: 100vh; padding: 3vh 6vw; scroll-snap-align: start }
+img { max-height: 70vh }
+pre { font-size: .75rem }
+"""
+KEYS = """
+const step = { ArrowRight: 1, PageDown: 1, " ": 1, ArrowLeft: -1, PageUp: -1 };
+addEventListener("keydown", (event) => {
+  const slides = [...document.querySelectorAll("section")];
+  const here = slides.findLastIndex((one) => one.getBoundingClientRect().top < innerHeight / 2);
+  if (!(event.key in step)) return;
+  event.preventDefault();
+  slides[Math.max(0, here + step[event.key])]?.scrollIntoView();
+});
+"""
 
 
 def run_cell(code: str, line: int, path: Path, names: dict[str, Any]) -> tuple[str, Any]:
@@ -64,23 +83,54 @@ def run(path: Path) -> list[Shown]:
     return shown
 
 
-def render(shown: list[Shown], title: str) -> str:
-    """The page of a lecture; its first heading takes the place of `title`."""
-    markdown, parts = MarkdownIt().enable("table"), []
-    for text, body, printed, drawn in shown:
-        if text:
-            title = found[1] if not parts and (found := re.match(r"# (.+)", body)) else title
-            parts.append(markdown.render(body))
-            continue
-        parts.append(highlight(body, PythonLexer(), HtmlFormatter()))
-        if printed:
-            parts.append(f'<pre class="output">{html.escape(printed)}</pre>')
-        parts.append(drawn)
-    style = STYLE + HtmlFormatter().get_style_defs(".highlight")
+def drawn(cell: Shown) -> str:
+    """A cell of code with its output."""
+    output = f'<pre class="output">{html.escape(cell.printed)}</pre>' if cell.printed else ""
+    return highlight(cell.body, PythonLexer(), HtmlFormatter()) + output + cell.html
+
+
+def document(title: str, body: str, style: str = "", script: str = "") -> str:
+    style = STYLE + HtmlFormatter().get_style_defs(".highlight") + style
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
-        f"<style>{style}</style></head>\n<body>\n{''.join(parts)}</body></html>\n"
+        f"<style>{style}</style></head>\n<body>\n{body}{script and f'<script>{script}</script>'}</body></html>\n"
     )
+
+
+def title_of(shown: list[Shown], otherwise: str) -> str:
+    found = re.match(r"# (.+)", shown[0].body) if shown else None
+    return found[1] if found else otherwise
+
+
+def render(shown: list[Shown], title: str) -> str:
+    """The page of a lecture; its first heading takes the place of `title`."""
+    markdown = MarkdownIt().enable("table")
+    parts = [markdown.render(cell.body) if cell.text else drawn(cell) for cell in shown]
+    return document(title_of(shown, title), "".join(parts))
+
+
+def slides(shown: list[Shown], title: str) -> str:
+    """The slides of a lecture, one for every heading: the first sentence of each paragraph, code, tables, results and
+    pictures, but no imports and no cells of exercises."""
+    markdown, parts = MarkdownIt().enable("table"), [""]
+    for cell in shown:
+        if not cell.text:
+            left_out = "narrate()" in cell.body or "check(" in cell.body
+            parts[-1] += "" if left_out else drawn(cell)
+            continue
+        tokens = markdown.parse(cell.body)
+        for before, token in zip([None, *tokens], tokens, strict=False):
+            if token.type == "heading_open":
+                parts.append("")
+            elif token.type == "inline" and before.type == "paragraph_open" and token.level == 1:
+                question = token.content.startswith("**")
+                short = (
+                    token.content if question else re.split(r"(?<=[^.][.?!:]) ", " ".join(token.content.split("\n")))[0]
+                )
+                token.children = markdown.parseInline(short)[0].children
+            parts[-1] += markdown.renderer.render([token], markdown.options, {})
+    body = "".join(f"<section>{part}</section>\n" for part in parts if part.strip())
+    return document(title_of(shown, title), body, SLIDES, KEYS)
 
 
 def main(out: str, *lectures: str) -> None:
@@ -89,6 +139,7 @@ def main(out: str, *lectures: str) -> None:
     for lecture in map(Path, lectures):
         shown, page = run(lecture), Path(out) / f"{lecture.stem}.html"
         page.write_text(render(shown, lecture.stem), encoding="utf-8")
+        page.with_suffix(".slides.html").write_text(slides(shown, lecture.stem), encoding="utf-8")
         data = json.dumps([one._asdict() for one in shown])
         page.with_suffix(".json").write_text(data, encoding="utf-8")
         print(page)

@@ -17,8 +17,9 @@ author = "the authors of regard"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
 source_suffix = {".md": "markdown", ".py": "markdown"}
-include_patterns = ["docs/*.md", "course/README.md", "course/[0-9]_*.py", "course/answers.py", "examples/*.py",
-                    "models/*/CARD.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]  # fmt: skip
+include_patterns = ["docs/*.md", "docs/results/*.md", "course/*.md", "course/[0-9]_*.py", "course/answers.py",
+                    "examples/*.py", "models/*/CARD.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
+                    "CODE_OF_CONDUCT.md"]  # fmt: skip
 exclude_patterns = [".*", "build", "dist", "node_modules", "runs", "sweeps", "demo"]
 templates_path = ["templates"]
 
@@ -39,7 +40,12 @@ html_copy_source = html_show_copyright = False
 pygments_dark_style = "github-dark"
 
 # Pages below a page, in the order of their names: written here, since GitHub would show a toctree as code.
-BELOW = {"docs/own": "../examples/*", "docs/models": "../models/*/CARD", "course/README": "[0-9]_*\nanswers"}
+BELOW = {
+    "docs/results/index": "[!i]*",
+    "docs/own": "../examples/*",
+    "docs/models": "../models/*/CARD",
+    "course/README": "[0-9]_*\nteaching\nanswers",
+}
 
 
 def read(app: Any, name: str, source: list[str]) -> None:

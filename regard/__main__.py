@@ -2,6 +2,8 @@
 
 import os
 import sys
+from io import TextIOWrapper
+from typing import cast
 
 from regard.errors import RegardError, little_memory, out_of_memory
 from regard.training.stopping import TERMINATED
@@ -14,6 +16,9 @@ def main() -> None:
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by who started this process: nothing to read, nobody to write to
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
+    if sys.platform == "win32":  # UTF-8 and "\n" also in files and pipes, as elsewhere
+        for stream in (sys.stdout, sys.stderr):
+            cast(TextIOWrapper, stream).reconfigure(encoding="utf-8", newline="\n")
     try:
         try:
             from regard.cli import app  # here: child processes import this file and need no commands

@@ -90,7 +90,8 @@ class ChildProcess:
         def follow() -> None:
             try:
                 with _starting, _safe_path():
-                    context.set_forkserver_preload(list(preload))
+                    if sys.platform == "linux":
+                        context.set_forkserver_preload(list(preload))
                     self._process.start()  # takes seconds if the fork server has to start first
             except Exception as error:  # such as too many processes
                 settle(self.loaded, error=error)
@@ -138,6 +139,12 @@ class ChildProcess:
         if not self.dead and self.pid:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill the child, on every system."""
+        self._started.wait()
+        if self.pid:
+            self._process.kill()
 
     def end(self) -> None:
         """Let the child end at once, whatever it works on."""

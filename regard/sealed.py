@@ -120,7 +120,7 @@ def sync(path: Path) -> None:
         finally:
             os.close(handle)
     else:
-        with open(path, "rb") as stream:
+        with open(path, "r+b" if sys.platform == "win32" else "rb") as stream:  # Windows syncs what may be written
             os.fsync(stream.fileno())
 
 

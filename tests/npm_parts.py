@@ -18,6 +18,7 @@ PACKAGES = {
     "deepl-node": "1.28.0",
     "libretranslate": "1.0.1",
     "libretranslate-ts": "0.5.12",
+    "onnxruntime-web": "1.30.0",
     "translate": "3.1.0",
 }
 

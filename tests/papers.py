@@ -963,6 +963,127 @@ def transformer(source, read, w, pre_norm=False, rotate=False, eps=1e-5):
     return Y @ w.W_out.T + w.b_out, X, weights
 
 
+# --- attributions through the layers of a Transformer
+
+
+def head_parts(M, w, alpha):
+    """What row j of M adds to row i of `multi_head`: sum_h alpha^h_ij (m_j W_V^h (+ a^V_ij)) W_O^h. [i][j] -> vector
+
+    Kobayashi 2020, eq. 3-4; the attention norm of (i, j) is its length.
+    """
+    H, T, S = alpha.shape
+    parts = np.zeros((T, S, w.W_O.shape[1]))
+    for h in range(H):
+        V = M @ w.W_V[h * len(w.W_V) // H]
+        rows = len(w.W_O) // H
+        W_O = w.W_O[h * rows : (h + 1) * rows]
+        for i in range(T):
+            for j in range(S):
+                v = V[j]
+                if "a_V" in w:
+                    k = len(w.a_V) // 2
+                    v = v + w.a_V[max(-k, min(k, j - i)) + k]
+                parts[i, j] += alpha[h, i, j] * v @ W_O
+    return parts
+
+
+def attributed(source, read, w, one, pre_norm=False):
+    """Multiply what `one` finds in each layer. Returns what each row takes of the source [T, S] and of its prefix."""
+    X, E = embed(source, w.E_x, w.P_x), np.eye(len(source))
+    for layer in w.encoder:
+        E = one(X, None, layer, pre_norm)[0] @ E
+        X = encoder_layer(X, layer, pre_norm)[0]
+    if pre_norm:
+        X = layer_norm(X, w.encoder_norm)
+    Y, prefix, found = embed(read, w.E_y, w.P_y), np.eye(len(read)), np.zeros((len(read), len(source)))
+    for layer in w.decoder:
+        own, cross = one(Y, X, layer, pre_norm)
+        prefix, found = own @ prefix, own @ found + cross @ E
+        Y = decoder_layer(Y, X, layer, pre_norm)[0]
+    return found, prefix
+
+
+def look_inside(X, M, w, pre_norm):
+    """Self-attention of a layer and what each position adds to it; then, with a source M, the same of cross-attention.
+    (X, added, parts, alpha) of each block."""
+    A = layer_norm(X, w.norm1) if pre_norm else X
+    added, alpha = multi_head(A, A, w.self, None if M is None else causal(len(A)))
+    blocks = [(X, added, head_parts(A, w.self, alpha), alpha)]
+    if M is not None:
+        X = X + added if pre_norm else layer_norm(X + added, w.norm1)
+        A = layer_norm(X, w.norm2) if pre_norm else X
+        added, alpha = multi_head(A, M, w.cross)
+        blocks.append((X, added, head_parts(M, w.cross, alpha), alpha))
+    return blocks
+
+
+def rollout_layer(X, M, w, pre_norm):
+    """Abnar and Zuidema 2020, eq. 1: A = 0.5 W_att + 0.5 I, heads averaged; cross-attention takes one half."""
+    blocks = look_inside(X, M, w, pre_norm)
+    own = 0.5 * np.mean(blocks[0][3], axis=0) + 0.5 * np.eye(len(X))
+    return (own, None) if M is None else (0.5 * own, 0.5 * np.mean(blocks[1][3], axis=0))
+
+
+def alti_layer(X, M, w, pre_norm):
+    """Ferrando 2022: c_ij = max(0, |y_i| - |y_i - T_i(x_j)|) in the l1 norm, divided by its sum over j."""
+    shares = []
+    for block, (residual, added, parts, _) in enumerate(look_inside(X, M, w, pre_norm)):
+        norm = (w.norm1, w.norm2)[block]
+        before = residual + added
+        y = before if pre_norm else layer_norm(before, norm)
+        rows = []
+        for i in range(len(y)):
+            vectors = [*parts[i], residual[i]]
+            if not pre_norm:
+                u = before[i]
+                if "g_rms" in norm:
+                    scale = norm.g_rms / math.sqrt(sum(a * a for a in u) / len(u) + 1e-6)
+                    vectors = [scale * v for v in vectors]
+                else:
+                    scale = norm.g / math.sqrt(sum((a - u.mean()) ** 2 for a in u) / len(u) + 1e-5)
+                    vectors = [scale * (v - v.mean()) for v in vectors]
+            if block == 0:  # the residual of self-attention is position i itself
+                vectors[i] = vectors[i] + vectors[-1]
+                vectors = vectors[:-1]
+            c = [max(0.0, np.abs(y[i]).sum() - np.abs(y[i] - v).sum()) for v in vectors]
+            if not any(c):  # the paper leaves it open: no vector but the bias points to y_i
+                c[i if block == 0 else -1] = 1.0  # here, the residual
+            rows.append([a / sum(c) for a in c])
+        shares.append(np.array(rows))
+    if M is None:
+        return shares[0], None
+    return shares[1][:, -1:] * shares[0], shares[1][:, :-1]
+
+
+def value_zeroing_layer(X, M, w, pre_norm):
+    """Mohebbi 2023, eq. 5-6: the cosine distance of a layer's outputs with and without the value of j, normalised."""
+
+    def rest(added, without=None):
+        """The output of the layer, whose self-attention gives `added`; `without` the value of one source word."""
+        Z = X + added if pre_norm else layer_norm(X + added, w.norm1)
+        if M is not None:
+            _, across, parts, _ = look_across(Z)
+            across = across if without is None else across - parts[:, without]
+            Z = Z + across if pre_norm else layer_norm(Z + across, w.norm2)
+        return sublayer(Z, lambda A: feed_forward(A, w.ffn), w.norm2 if M is None else w.norm3, pre_norm)
+
+    def look_across(Z):
+        A = layer_norm(Z, w.norm2) if pre_norm else Z
+        added, alpha = multi_head(A, M, w.cross)
+        return Z, added, head_parts(M, w.cross, alpha), alpha
+
+    def distance(a, b):
+        return 1 - dot(a, b) / math.sqrt(dot(a, a) * dot(b, b))
+
+    _, added, parts, _ = look_inside(X, M, w, pre_norm)[0]
+    whole = rest(added)
+    outputs = [rest(added - parts[:, j]) for j in range(len(X))]
+    outputs += [] if M is None else [rest(added, s) for s in range(len(M))]
+    rows = [[distance(one[i], whole[i]) for one in outputs] for i in range(len(X))]
+    rows = np.array([[a / sum(row) for a in row] for row in rows])
+    return (rows, None) if M is None else (rows[:, : len(X)], rows[:, len(X) :])
+
+
 def noam(step, d, warmup=4000):
     """lrate = d^-0.5 min(step^-0.5, step warmup^-1.5); steps count from 1"""
     return d**-0.5 * min(step**-0.5, step * warmup**-1.5)

@@ -1,5 +1,10 @@
-"""Every lecture runs from top to bottom; checks accept the answers and refuse others in one sentence."""
+"""Every lecture runs from top to bottom, also as a notebook; checks accept the answers and refuse others in a sentence;
+the hidden tests of the graded notebooks accept solutions and refuse mistakes.
+"""
 
+import contextlib
+import io
+import json
 import re
 import runpy
 import sys
@@ -11,16 +16,24 @@ import numpy as np
 import pytest
 import torch
 
+from regard.core.cells import update_keeps
+from regard.core.masks import causal_mask
+from regard.core.normalise import softmax
+from regard.core.positions import sinusoid
+from regard.core.scores import scaled_dot
 from regard.errors import ConfigError
+from regard.evaluate.alignment import score_alignments
 from regard.models.registry import MODELS
 from regard.runs.included import FOLDERS
+from regard.text.pharaoh import Gold
 
 COURSE = Path(__file__).resolve().parent.parent / "course"
 LECTURES = sorted(COURSE.glob("[0-9]_*.py"))
-ANSWERS = runpy.run_path(str(COURSE / "answers.py"))["ANSWERS"]
+TEACHER = runpy.run_path(str(COURSE / "answers.py"))
+ANSWERS = TEACHER["ANSWERS"]
 sys.path.insert(0, str(COURSE))  # as when a lecture is run: its folder comes first
 SCRIPT = runpy.run_path(str(COURSE / "render.py"))
-from exercises import EXERCISES, check, digits, narrate, picture, updates  # noqa: E402
+from exercises import EXERCISES, Function, check, digits, narrate, picture, updates  # noqa: E402
 
 
 def render(lecture: Path) -> str:
@@ -87,17 +100,39 @@ def test_the_answers_are_right() -> None:
         assert str(check(number, answer)) == f"{number}: right."
 
 
+def test_the_answers_agree_with_the_library() -> None:
+    ours = {
+        "1.2": lambda state, new, update: update_keeps(update, state, new),
+        "2.1": softmax,
+        "2.2": lambda weights, values: weights @ values,
+        "2.3": softmax,
+        "3.2": scaled_dot,
+        "4.1": causal_mask,
+        "4.2": lambda length, width: sinusoid(torch.arange(length), width),
+    }
+    for number, function in ours.items():
+        inputs = TEACHER["INPUTS"][number](np.random.default_rng(5))
+        tensors = [torch.as_tensor(one) if isinstance(one, np.ndarray) else one for one in inputs]
+        np.testing.assert_allclose(ANSWERS[number](*inputs), function(*tensors).numpy(), atol=1e-6)
+    found, sure, possible = TEACHER["INPUTS"]["3.4"](np.random.default_rng(5))
+    expected = score_alignments([found], [Gold(frozenset(sure), frozenset(possible))]).aer
+    assert ANSWERS["3.4"](found, sure, possible) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("number", EXERCISES)
-def test_wrong_answers_are_refused(number: str) -> None:
+def test_wrong_answers_are_refused_without_the_right_one(number: str) -> None:
     answer = ANSWERS[number]
     if callable(answer):
         wrong = lambda *inputs: np.asarray(answer(*inputs)) + 0.01  # noqa: E731
         verdict = check(number, wrong)
-        assert re.match(rf"{number}: with .+ the result is .+; yours is .+\.$", verdict.text)
+        assert re.match(rf"{number}: with .+ the result is not .+\. [A-Z].+\.$", verdict.text)
+        assert "the result has the shape [" in check(number, lambda *inputs: np.zeros((7, 7, 7))).text
         assert re.match(rf"{number}: the answer is a function of \(.+\); got a float\.$", check(number, 0.5).text)
     else:
         verdict = check(number, answer * 1.01)
         assert verdict.text.startswith(f"{number}: not ")
+        assert not re.search(rf"\b{answer:.4g}\b", check(number, 12345).text.removeprefix(f"{number}: "))
+        assert not check(number, float("nan")).right
         assert check(number, "many").text == f"{number}: the answer is a number; got a str."
     assert not verdict.right
     assert not check(number, None).right
@@ -113,6 +148,161 @@ def test_an_answer_that_fails_and_an_exercise_that_is_not_there() -> None:
     assert not check("1.3", True).right
     with pytest.raises(ConfigError, match=r"There is no exercise '9.9'\. Known: 1\.1, "):
         check("9.9", 1)
+
+
+@pytest.fixture(scope="module")
+def writer() -> dict:
+    """The names of notebooks.py, which needs nbformat."""
+    pytest.importorskip("nbformat", reason="the extra dev is not installed")
+    return runpy.run_path(str(COURSE / "notebooks.py"))
+
+
+def test_the_notebooks_are_those_of_the_lectures_and_hold_no_answers(writer) -> None:
+    made = writer["student_notebooks"]()
+    kept = {path.name: path.read_text(encoding="utf-8") for path in (COURSE / "notebooks").glob("*.ipynb")}
+    assert made == kept, "run `make notebooks`"
+    for text in made.values():
+        assert not re.search("SOLUTION|HIDDEN", text)
+        cells = json.loads(text)["cells"]
+        assert cells[0]["source"] == ["%pip install --quiet regard"]
+        assert not any(cell.get("outputs") for cell in cells)
+
+
+def execute(name: str, folder: Path) -> str:
+    """Run a notebook in its own kernel, in an empty folder, and return all that it printed."""
+    pytest.importorskip("ipykernel", reason="the extra dev is not installed")
+    import nbclient
+    import nbformat
+
+    notebook = nbformat.read(COURSE / "notebooks" / f"{name}.ipynb", 4)
+    nbclient.NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": str(folder)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any("text/html" in output.get("data", {}) for output in outputs)
+    return "".join(output.get("text", "") for output in outputs)
+
+
+def test_a_notebook_runs_in_jupyter(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("COURSE_UPDATES", "1")
+    assert "\n2.4: the answer is a number; got nothing yet.\n" in execute("2_attention", tmp_path)
+    assert (tmp_path / "exercises.py").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [path.stem for path in LECTURES])
+def test_every_notebook_runs_whole(name: str, tmp_path) -> None:
+    pattern, least = LEARNED[name]
+    assert float(re.search(pattern, execute(name, tmp_path))[1]) >= least
+
+
+def graded_cells(cells) -> list[tuple[str, str, str]]:
+    """Name, answer and test of every question that is graded by running it."""
+    sources = {one.metadata.nbgrader.grade_id: one.source for one in cells if "nbgrader" in one.metadata}
+    return [(name, sources[f"{name}-answer"], test) for name, test in sources.items() if f"{name}-answer" in sources]
+
+
+def passes(test: str, names: dict) -> bool:
+    try:
+        exec(test, names)
+    except (AssertionError, NotImplementedError, TypeError, ValueError, IndexError):
+        return False
+    return True
+
+
+def test_the_hidden_tests_of_the_exercises(writer) -> None:
+    """They accept the solutions, and refuse stubs and answers that know only the visible cases."""
+    cells = list(writer["sheet"](seed=7))
+    names: dict = {}
+    exec(cells[1].source, names)
+    found = graded_cells(cells)
+    assert len(found) == len(EXERCISES)
+    assert cells != list(writer["sheet"](seed=8))
+    for (name, answer, test), number in zip(found, EXERCISES, strict=True):
+        exec(answer, names)
+        assert passes(test, names), name
+        asked = EXERCISES[number]
+        if isinstance(asked, Function):
+            known = lambda *given, asked=asked: next(  # noqa: E731
+                (result for inputs, result in asked.cases if repr(inputs) == repr(given)), 0.5
+            )
+            variable = re.search(r"def (\w+)", answer)[1]
+            assert not passes(test, {**names, variable: known})
+        stub = writer["students"](answer)
+        assert "NotImplementedError" in stub
+        assert stub != answer
+
+
+MISTAKES = {  # of the assignment: what a student might write
+    "score": ("torch.tanh(query[:, None] + keys) @ v", "(query[:, None] + keys) @ v"),
+    "weights": ("scores.masked_fill(~mask, -torch.inf)", "scores * mask"),
+    "module": ("self.W(state), keys, self.v), mask)", "self.W(state), keys, self.v), mask | True)"),
+    "decoder": (
+        "return self.output(torch.cat([state, word, context], -1))",
+        "context, weights = self.attention(state, keys, states, mask)\n"
+        "        return self.output(torch.cat([state, word, context], -1))",
+    ),
+    "links": (
+        "1 - 2 * both / (sum(map(len, found)) + sum(map(len, sure)))",
+        "sum(1 - 2 * len(a & s) / (len(a) + len(s)) for a, s in zip(found, sure)) / len(found)",
+    ),
+}
+
+
+def run_assignment(writer, names: dict) -> dict[str, bool]:
+    """Run the solution of the assignment; which tests pass, and that each refuses its mistake."""
+    right = {}
+    cells = list(writer["converted"]((COURSE / "assignment.py").read_text(encoding="utf-8")))
+    for number, cell in enumerate(cells):
+        about = cell.metadata.get("nbgrader", {})
+        if cell.cell_type != "code":
+            continue
+        if not about.get("grade"):
+            exec(cell.source, names)
+            continue
+        name = about["grade_id"]
+        right[name] = passes(cell.source, names)
+        if name in MISTAKES:
+            answer = cells[number - 1].source
+            assert MISTAKES[name][0] in answer
+            assert not passes(cell.source, exec_into({**names}, answer.replace(*MISTAKES[name]))), name
+    return right
+
+
+def exec_into(names: dict, source: str) -> dict:
+    exec(source, names)
+    return names
+
+
+def test_the_tests_of_the_assignment_accept_the_solution_and_refuse_mistakes(writer, monkeypatch) -> None:
+    monkeypatch.setenv("COURSE_UPDATES", "1")
+    with contextlib.redirect_stdout(io.StringIO()):
+        right = run_assignment(writer, {"__name__": "assignment"})
+    assert right == {**dict.fromkeys(MISTAKES, True), "trained": False}  # a model without training is refused
+
+
+@pytest.mark.slow
+def test_the_whole_assignment(writer) -> None:
+    with contextlib.redirect_stdout(io.StringIO()):
+        right = run_assignment(writer, {"__name__": "assignment"})
+    assert all(right.values())
+
+
+def test_slides_have_the_headings_and_pictures_of_a_lecture() -> None:
+    shown = [
+        SCRIPT["Shown"](True, "# Title\n\nFirst. Second."),
+        SCRIPT["Shown"](False, "narrate()"),
+        SCRIPT["Shown"](True, "## Part\n\n    a = b"),
+        SCRIPT["Shown"](False, "x = 1", "<out>", "<img src='data:,'>"),
+        SCRIPT["Shown"](False, 'print(check("1.1", x))'),
+    ]
+    page = SCRIPT["slides"](shown, "0")
+    assert page.count("<section>") == 2
+    assert "First." in page
+    assert "Second." not in page
+    assert "a = b" in page
+    assert "&lt;out&gt;" in page
+    assert "<img src='data:,'>" in page
+    assert "narrate" not in page
+    assert "1.1" not in page
 
 
 def test_the_corpus_of_the_course(monkeypatch) -> None:

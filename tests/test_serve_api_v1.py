@@ -91,6 +91,20 @@ def test_a_trace_is_one_that_regard_reads(server: Server) -> None:
     assert [token.text for token in trace.source.tokens] == ["ba", "da", "fo", "</s>"]
 
 
+def test_a_trace_says_which_source_words_a_word_came_from(server: Server) -> None:
+    methods = {one["id"]: one["methods"] for one in server.client.get("/api/v1/models").json()["models"]}
+    for name, able in methods.items():
+        assert "gradient" in able
+        for method in able:
+            trace = read(ask(server, "trace", model=name, target=["da", "ba"], by=method))
+            assert list(trace.attributions) == [method]
+            assert trace.attributions[method].matrix.shape == (3, 4)
+    trace = read(ask(server, "trace", by="occlusion-removed", against="ba"))
+    assert list(trace.attributions) == ["occlusion-removed against ba"]
+    some = read(ask(server, "trace", by="gradient", layers=[0], heads=[0]))
+    assert list(some.attributions) == ["gradient"]
+
+
 def test_traces_are_written_in_the_process_of_the_model(server: Server) -> None:
     """The process of the event loop cannot write any: `serve_parts` has taken that from it."""
     for path in ("trace", "steps"):
@@ -217,6 +231,11 @@ def test_what_if_changes_what_is_looked_at_and_says_so(server: Server) -> None:
         ("trace", {"target": [1]}, "target: must be text, or a list of pieces as in a trace; got [1]"),
         ("trace", {"target": ["nowhere"]}, "There is no piece 'nowhere'"),
         ("trace", {"target": ["</s>"]}, "There is no piece '</s>'"),
+        ("trace", {"by": "alty"}, "There is no attribution method 'alty'. Did you mean 'alti'?"),
+        ("trace", {"by": "alti"}, "Bahdanau has no Transformer layers"),
+        ("trace", {"by": "gradient", "against": "nowhere"}, "There is no word 'nowhere'"),
+        ("trace", {"against": "ba"}, "needs a method"),
+        ("trace", {"by": "gradient", "changes": [{"kind": "mask", "position": 0}]}, "leave out the what-ifs"),
         ("steps", {"t": 99}, "There is no step 99"),
         ("steps", {"head": 7}, "There is no head 7"),
         ("steps", {"name": "nowhere"}, "There is no attention module 'nowhere'"),

@@ -558,6 +558,44 @@ def test_hiding_a_word_masks_all_its_pieces(modules: Any) -> None:
     assert positions == [1, 2]
 
 
+def test_a_word_is_explained_by_other_methods_than_attention(page: Any) -> None:
+    explained, caption = page.get_by_label("Explained by"), page.locator("regard-alignment .caption")
+
+    def until_said(text: str) -> None:
+        until(page, f"document.querySelector('regard-alignment .caption').innerText.includes('{text}')")
+
+    explained.select_option("occlusion-removed")
+    until_said("a word is removed")
+    page.get_by_role("button", name="Matrix").click()
+    assert page.locator(".matrix [role=gridcell]").count() == 9
+    assert page.get_by_label("and not").count() == 0
+    page.evaluate("import('/page/state.js').then((m) => m.state.set({ t: 1 }))")
+    other = page.get_by_label("and not")
+    others = other.locator("option").all_inner_texts()
+    assert len(others) > 2
+    assert "da" not in others, "it was written"
+    other.select_option(label=others[1])
+    until_said("why not")
+    assert f"\u2018\u2068{others[1]}\u2069\u2019" in caption.inner_text()
+    picture(page, "attribution")
+    view(page, "Step by step")  # goes through attention
+    page.locator(".stagegrid").wait_for()
+    view(page, "Where it looked")
+    explained.select_option("")
+    assert caption.inner_text().startswith("Bahdanau")
+    model(page, "transformer-reverse")
+    explained.select_option("alti")
+    until_said("Not attention, but ALTI+")
+    assert page.get_by_label("Layer").count() == 0
+    page.locator("#source").fill("da fo ba")  # another sentence is explained by the same method
+    until(page, "location.hash.includes('da+fo+ba')")
+    until_said("Not attention, but ALTI+")
+    model(page, "rnnencdec-reverse")  # no attention, but gradients
+    assert "alti" not in explained.locator("option").evaluate_all("(all) => all.map((one) => one.value)")
+    explained.select_option("gradient")
+    until_said("gradient times input")
+
+
 def test_a_model_without_attention_shows_its_one_vector(page: Any) -> None:
     model(page, "rnnencdec-reverse")
     caption = page.locator("regard-alignment .caption")

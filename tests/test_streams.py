@@ -165,7 +165,7 @@ def test_perplexity_reads_a_text_from_its_beginning_to_its_end(data: Data):
     experiment = resolve(gather(None, "lstm-lm", "tiny", ["data.streams=3", "data.context=7"], corpus="tales"))
     lines = ["the cat sat", "the dog saw the cat"]
     writer = Writer(model, data.vocabulary, experiment, "run")
-    rows = writer._rows(lines)
+    rows = writer._rows(lines, experiment.data)
     assert len(rows) == 2  # each begins with START, as in a stream; `reach` reads them so
     nll, tokens = one_pass(model, torch.from_numpy(rows.values[:].astype(np.int64))[None]), rows.tokens
     assert writer.perplexity(lines) == (pytest.approx(np.exp(nll / tokens)), tokens)

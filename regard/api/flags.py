@@ -27,12 +27,12 @@ _DIGIT = re.compile(r"\d")
 _TIME = re.compile(r"(?<![\d:.,])(\d{1,2})\s?[:hH.]\s?([0-5]\d)(?![\d:.,]?\d)")
 _CLOCK = re.compile(r"(?<![\d:.,])(\d{1,2}):([0-5]\d)(?![\d:.,]?\d)")
 # A symbol beside a number -> how else it may be written, in lower case.
-_WORDED = {
+WORDED = {
     "%": "per ?cent|pour ?cent|prozent|por ?cien|procent", "$": "dollar|usd", "€": "euro|eur", "¥": "yen|yuan|jpy",
     "£": "pound|livre|pfund|libra|gbp", "°": "degr|grad", "km": "kilom", "cm": "centim", "mm": "millim", "kg": "kilo",
     "ml": "millilit", "mph": "mile", "km/h": "kilom", "kb": r"\bko\b", "mb": r"\bmo\b", "gb": r"\bgo\b",
 }  # fmt: skip
-_UNITS = "|".join(sorted((re.escape(unit) for unit in _WORDED if unit.isalpha() or "/" in unit), key=len, reverse=True))
+_UNITS = "|".join(sorted((re.escape(unit) for unit in WORDED if unit.isalpha() or "/" in unit), key=len, reverse=True))
 _QUANTITY = re.compile(rf"[$€£¥](?=\s?\d)|(?<=\d)\s?(?:[%$€£¥°]|(?:{_UNITS})(?!\w))", re.I)
 
 
@@ -63,7 +63,7 @@ def lost_numbers(source: str, translation: str) -> list[str]:
         lowered = translation.lower()
         for unit in dict.fromkeys(found[0].strip().lower() for found in _QUANTITY.finditer(source)):
             same = re.escape(unit) + (r"(?!\w)" if unit[-1].isalnum() else "")
-            if not re.search(rf"{same}|{_WORDED[unit]}", lowered):
+            if not re.search(rf"{same}|{WORDED[unit]}", lowered):
                 lost.append(unit)
         times = {(int(hour) % 12, minute) for hour, minute in _TIME.findall(translation)}
         clocks = _CLOCK.findall(source)

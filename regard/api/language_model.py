@@ -9,7 +9,9 @@ from torch import nn
 from regard.api.tracing import check_length, check_words, note_unseen, tokens_of, trace_forward
 from regard.api.trained import Trained
 from regard.api.translator import clean
+from regard.config import read
 from regard.data.batching import ShardedPlan
+from regard.data.settings import TextDataConfig
 from regard.data.text_corpus import TextRows, TextStreams, make_rows
 from regard.data.vocabulary import Vocabulary
 from regard.decode.search import search
@@ -41,17 +43,24 @@ class Writer(Trained):
         super().__init__(model, experiment, name)
         self.vocabulary = vocabulary
 
-    def perplexity(self, lines: Sequence[str], progress: Progress | None = None) -> tuple[float, int]:
+    def perplexity(
+        self, lines: Sequence[str], progress: Progress | None = None, context: int | None = None
+    ) -> tuple[float, int]:
         """The perplexity per token of a text, and its number of tokens; the end of a line is a token.
+
+        `context` replaces the run's `data.context`: a model that was trained on short rows can read longer ones.
 
         >>> sentence, tokens = writer.perplexity(["anna has boats , tom has dolls"])
         >>> shuffled, tokens = writer.perplexity(["has , tom dolls has boats anna"])
         >>> tokens, sentence < shuffled
         (8, True)
         """
-        rows: TextRows | TextStreams = self._rows(lines)
-        if self.experiment.data.streams:  # the whole text is read with one state
-            rows = TextStreams(rows.values, 1, self.experiment.data.context)
+        data = self.experiment.data
+        if context is not None:
+            data = read(type(data), {"context": context}, "data", over=data)
+        rows: TextRows | TextStreams = self._rows(lines, data)
+        if data.streams:  # the whole text is read with one state
+            rows = TextStreams(rows.values, 1, data.context)
         nll, tokens = text_loss(self.model, rows, self.device, progress=progress)
         return perplexity(nll, tokens), tokens
 
@@ -63,7 +72,7 @@ class Writer(Trained):
         self, lines: Sequence[str], farthest: int = 20, progress: Progress | None = None
     ) -> dict[str, ReachSum]:
         """The totals that `reach` is computed from; totals of parts of a text can be added."""
-        rows = self._rows(lines)
+        rows = self._rows(lines, self.experiment.data)
         if not attentions(self.model):
             raise RunError(f"{self.name} has no attention module, so there is nothing to measure.")
 
@@ -72,10 +81,9 @@ class Writer(Trained):
         read = reporting(batches, progress, rows.tokens, lambda batch: int(batch.lengths.sum()))
         return reach_sums(self.model, (batch.target for batch in read), farthest)
 
-    def _rows(self, lines: Sequence[str]) -> TextRows:
+    def _rows(self, lines: Sequence[str], data: TextDataConfig) -> TextRows:
         if isinstance(lines, str):
             raise DataError("Expected a list of lines; got a single string.")
-        data = self.experiment.data
         context = 0 if data.streams else data.context  # a stream begins each line with START, a row of lines does not
         rows = make_rows([clean(line) for line in lines], self.vocabulary, data.max_length, context)
         if not rows.tokens:

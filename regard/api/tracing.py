@@ -111,8 +111,8 @@ def assemble(
         settings: dict[str, Any] = {
             "kind": kind,
             "layer": numbers[0] if numbers else sum(other.kind == kind for other in attention.values()),
-            "score": _name(modules[name].score),
-            "normalise": _name(modules[name].normalise),
+            "score": name_of(modules[name].score),
+            "normalise": name_of(modules[name].normalise),
         }
         if name in cross and layout is not None:
             settings |= {"query": layout.query, "shift": layout.shift if kind == "cross" else 0}
@@ -154,7 +154,7 @@ def _arrays(
     if isinstance(module.normalise, Causal):  # a sparse normaliser gives weight 0 to slots that are not hidden, too
         queries, size = scores.shape[-2:]
         scores = np.where(np.tri(queries, size, size - queries, dtype=bool), scores, -np.inf)
-    elif _name(module.normalise) in HIDING:
+    elif name_of(module.normalise) in HIDING:
         scores = np.where(weights == 0, -np.inf, scores)
     return {
         "weights": weights[:, :rows, :slots],
@@ -167,7 +167,7 @@ def _arrays(
     }
 
 
-def _name(part: Any) -> str:
+def name_of(part: Any) -> str:
     """The name of a score or a normaliser in a trace."""
     name = getattr(part, "__name__", type(part).__name__)
     return _NAMES.get(name, name[:1].lower() + name[1:])

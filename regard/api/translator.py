@@ -2,6 +2,7 @@
 
 import dataclasses
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
@@ -40,13 +41,14 @@ from regard.evaluate.alignment import argmax_links
 from regard.evaluate.confidence import Calibration, Decoded
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.files.segment import Sentence
+from regard.look.attribution import Attribution, Case, add_attribution
 from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
 from regard.runs.expects import knows_no_capitals, languages_of
 from regard.runs.experiment import Experiment
-from regard.symbols import END, PAD, UNKNOWN
+from regard.symbols import END, PAD, START, UNKNOWN
 from regard.text.languages import other_language
 from regard.text.normalise import rewrite
 from regard.work import Progress, reporting
@@ -272,6 +274,8 @@ class Translator(Trained):
         terms: TermPairs | None = None,
         tree: bool = False,
         topk: int = 5,
+        by: str | Sequence[str] = (),
+        against: str | None = None,
         **options: Any,
     ) -> Trace:
         """Translate `source` (or force `target`) and return the trace of every attention module.
@@ -280,7 +284,8 @@ class Translator(Trained):
         `changes` are what-ifs (see `regard.look.change`), such as `Mask("station")`, and so is `prefix`, which the
         translation must start with; a `Force` sets the word of one step. The trace lists all of them. With `terms`, as
         for `translate`, the trace is of the translation with these terms. `tree` keeps the beam search tree, `topk` is
-        the number of alternatives kept for each word. Other options are the [decode] settings.
+        the number of alternatives kept for each word. `by` are methods of `attribute`, whose results the trace gets as
+        well, and `against` is a word that they compare with. Other options are the [decode] settings.
 
         >>> trace = regard.load("en-fr/bahdanau").look("Where is the station?")
         >>> trace
@@ -330,7 +335,69 @@ class Translator(Trained):
                 notes=tracing.notes_of(wrong, encoded, spelled), beam=tracing.beam_of(steps, vocabulary),
                 about=self.about,
             )  # fmt: skip
+        if by or against is not None:
+            trace = self._add_attributions(trace, encoded.ids, written, [by] if isinstance(by, str) else by, against)
         return mark_aligning(trace, self.heads)
+
+    def attribute(
+        self,
+        source: str,
+        target: str | Sequence[int] | None = None,
+        method: str = "attention",
+        against: str | None = None,
+        *,
+        words: bool = True,
+        **options: Any,
+    ) -> Attribution:
+        """From which source words each word of the translation of `source` (or of a forced `target`) came.
+
+        `method` is attention, attention-norm, rollout, alti, value-zeroing, gradient, integrated-gradients,
+        occlusion-masked, occlusion-unknown or occlusion-removed; `regard.look.attribution` defines them. The attention
+        methods take the run's aligning head, or LAYER or LAYER.HEAD as in "attention:1.0". With `against`, the gradient
+        and occlusion methods say why each word was written and not that one. `words=False` keeps subword pieces apart.
+        Other options are those of `look`.
+
+        >>> found = regard.load("en-fr/bahdanau").attribute("The cat sleeps.", "Le chat dort.", "occlusion-masked")
+        >>> found.rows[2], found.columns[found.matrix[2].argmax()]
+        ('dort', 'sleeps')
+        """
+        trace = self.look(source, target, by=method, against=against, topk=0, **options)
+        return Attribution.of(trace, [*trace.attention][-1], words)
+
+    def _add_attributions(
+        self, trace: Trace, read: list[int], written: list[int], methods: Sequence[str], against: str | None
+    ) -> Trace:
+        """The trace with what `methods` find in its sentence."""
+        if not methods:
+            raise DataError("A word to compare with needs a method; pass by='gradient', for example.")
+        if any(one["kind"] != "force" for one in trace.changes):
+            raise DataError("An attribution explains the model as it is; leave out the what-ifs that change attention.")
+        source, target = (torch.tensor(ids, device=self.device) for ids in ([*read, END], written))
+        other = None if against is None else self._candidate(against)
+        for method in methods:
+            name, _, place = method.partition(":")
+            heads = self.heads
+            if place:
+                if name not in ("attention", "attention-norm") or not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4})?", place):
+                    raise ConfigError(
+                        f"A layer and a head are for the methods attention and attention-norm, as in attention:1.0; "
+                        f"got {method!r:.60}."
+                    )
+                heads = Heads(*map(int, place.split(".")))
+            case = Case(self.model, source, target, other, (), heads.layer, heads.head, heads.shift or 0)
+            trace = add_attribution(trace, case, method, against or "")
+        return trace
+
+    def _candidate(self, word: str) -> int:
+        """The token that a word begins with, to compare others with; a piece of the vocabulary is that token."""
+        vocabulary = self.target_vocabulary
+        encoded = vocabulary.encode(clean(word))
+        found = vocabulary.numbers.get(word, encoded.ids[0] if encoded.ids else UNKNOWN)
+        if found in (PAD, START, UNKNOWN) or (word not in vocabulary.numbers and flags.unseen(encoded)):
+            raise DataError(
+                f"There is no word {word!r:.60} in the target vocabulary to compare with; pass another one."
+            )
+        return found
 
     def trace_pairs(
         self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str] | None = None

@@ -15,6 +15,7 @@ from regard.cli import (
     look,
     measure,
     models,
+    page,
     predict,
     score,
     serve,
@@ -37,7 +38,7 @@ app = typer.Typer(
 COMMANDS = (
     demo.demo, train.train, translate.translate, score.score, score.compare, look.look, measure.heads, measure.flow,
     align.align, calibrate.calibrate, predict.caption, predict.classify, predict.generate, score.perplexity,
-    measure.reach, serve.serve, models.models, corpora.corpora, models.export, sweep.sweep,
+    measure.reach, serve.serve, page.page, models.models, corpora.corpora, models.export, sweep.sweep,
 )  # fmt: skip
 for command in COMMANDS:
     app.command(cls=train.WithSettings if command is train.train else None)(ungrouped(command))

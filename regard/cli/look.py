@@ -17,7 +17,7 @@ from regard.errors import ConfigError, check_known
 
 DEFAULT = "en-fr/bahdanau"  # one attention, which shows alignments best
 OPTIONS = {  # task -> the options of `regard look` that apply to it
-    "translate": "target terms view step layer head pieces special beam silence mask temperature force",
+    "translate": "target terms view step layer head pieces special beam silence mask temperature force by against",
     "caption": "target view step pieces special beam word cell smooth mask temperature",
     "language": "view step layer head pieces special",
     "classify": "",
@@ -42,6 +42,17 @@ class Drawing:
         Option(help="Head to draw, from 0, or mean or max (default: the one that aligns words, else the mean)."),
     ] = None
     pieces: Annotated[bool, Option("--pieces", help="Show subword pieces instead of words.")] = False
+    by: Annotated[
+        str | None,
+        Option(
+            help="Show which source words each word came from, by a method: attention (or attention:LAYER.HEAD), "
+            "attention-norm, rollout, alti, value-zeroing, gradient, integrated-gradients, occlusion-masked, "
+            "occlusion-unknown or occlusion-removed."
+        ),
+    ] = None
+    against: Annotated[
+        str | None, Option(help="With --by gradient or occlusion: why a word was written and not this one.")
+    ] = None
     special: Annotated[bool, Option("--special", help="Show special tokens (a language model: always).")] = False
 
 
@@ -99,6 +110,7 @@ def look(
         trace, unchanged = LOOKS[task](model, text, given)
     shown: dict[str, Any] = {"words": False} if drawing.pieces else {}
     shown |= {name: given[name] for name in ("layer", "head", "special") if name in given}
+    shown |= {"layer": [*trace.attributions][-1]} if "by" in given else {}
     if out is not None:
         view = "steps" if drawing.step is not None else drawing.view
         shown |= {name: value for name, value in (("view", view), ("step", drawing.step)) if value is not None}
@@ -134,6 +146,10 @@ def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:
             raise ConfigError(f"--{name} does not apply to a run of the task {task!r}; leave it out.")
     if "target" in given and "beam" in given:
         raise ConfigError("--beam searches for a translation, and --target names one; pass one of them.")
+    if "by" in given and given.keys() & {"layer", "head", "step"}:
+        raise ConfigError("--by draws an attribution; --layer, --head and --step draw attention. Pass one of them.")
+    if "by" in given and view not in (None, "matrix", "ribbons"):
+        raise ConfigError(f"--by draws a matrix or ribbons; got --view {view}.")
     if "step" in given and view not in (None, "steps"):
         raise ConfigError(f"--step is for --view steps; got --view {view}.")
     for name in ("view", "step", "word", "cell", "smooth"):
@@ -180,7 +196,9 @@ def _translation(translator: Any, text: str, given: dict[str, Any]) -> tuple[Any
     target, beam = given.get("target"), given.get("beam")
     prefix, tree = beginnings[0] if beginnings else None, given.get("view") == "beam"
     terms = read_terms(given["terms"]) if "terms" in given else None
-    trace = translator.look(text, target, changes=changes, prefix=prefix, terms=terms, tree=tree, beam=beam)
+    explained = {"by": given.get("by", ()), "against": given.get("against")}
+    options: dict[str, Any] = {"prefix": prefix, "terms": terms, "tree": tree, "beam": beam, **explained}
+    trace = translator.look(text, target, changes=changes, **options)
     compare = trace.changes and target is None
     return trace, translator.translate(text, beam=beam, split=False).text if compare else None
 

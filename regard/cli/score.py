@@ -263,12 +263,21 @@ def _compare_groups(
         put_note(f"drawn: {plot_groups(table, how.plot)}", as_json)
 
 
-def perplexity(run: Run, file: TextFile = None, as_json: AsJson = False, device: Device = "auto") -> None:
+def perplexity(
+    run: Run,
+    file: TextFile = None,
+    context: Annotated[
+        int | None,
+        Option(min=0, help="Join the lines and read rows of this many tokens; 0: lines. Default: the run's."),
+    ] = None,
+    as_json: AsJson = False,
+    device: Device = "auto",
+) -> None:
     """Print the perplexity of a text under a language model; the end of a line is a token."""
     check_text_file(file, "perplexity")
     writer = load(run, device, "language")
     with bar("reading") as progress:
-        value, tokens = writer.perplexity(lines_of(file), progress)
+        value, tokens = writer.perplexity(lines_of(file), progress, context)
     # Perplexities are comparable only with the same tokens, so the vocabulary is part of the result.
     kind = {"subwords": writer.vocabulary.kind, "vocabulary": len(writer.vocabulary)}
     found = {"run": writer.name, "perplexity": value, "tokens": tokens, **kind}

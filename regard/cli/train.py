@@ -1,6 +1,7 @@
 """regard train"""
 
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,8 +132,10 @@ def train(
 
 def age() -> float:
     """Seconds since this process started, on Linux: starting up counts as training time. Elsewhere 0."""
+    if sys.platform != "linux":
+        return 0.0
     try:
         began = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
         return time.clock_gettime(time.CLOCK_BOOTTIME) - int(began) / os.sysconf("SC_CLK_TCK")
-    except (OSError, AttributeError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError):
         return 0.0

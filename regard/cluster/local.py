@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -72,7 +73,7 @@ class Worker:
         """Kill a process that shows no progress for so long."""
         if not self.stuck and self.process.silence > seconds:
             self.stuck = True
-            self.process.signal(signal.SIGKILL)
+            self.process.kill()
 
 
 class Pool:
@@ -142,7 +143,8 @@ class Pool:
         """Stop all workers: training saves a checkpoint, other work that is not committed is lost."""
         for worker in self.workers.values():
             worker.process.finish()
-            worker.process.signal(signal.SIGTERM)
+            if sys.platform != "win32":  # there, it would end a training before it saves
+                worker.process.signal(signal.SIGTERM)
         until = time.monotonic() + GRACE
         for worker in self.workers.values():
             worker.process.join(max(0.0, until - time.monotonic()))

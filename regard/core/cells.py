@@ -14,18 +14,18 @@ LinearMap = Callable[[Tensor], Tensor]  # [B, n] -> [B, m]
 Blend = Callable[[Tensor, Tensor, Tensor], Tensor]  # (update, old, new) -> state; it keeps the precision of `old`
 
 
-def keep(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
+def update_keeps(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
     """z * h + (1 - z) * h~: the update gate keeps the old state (Cho 2014, eq. 7; torch)."""
     return torch.lerp(new.to(old.dtype), old, update.to(old.dtype))
 
 
-def write(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
+def update_writes(update: Tensor, old: Tensor, new: Tensor) -> Tensor:
     """(1 - z) * h + z * h~: the update gate writes the new state (Bahdanau 2015, appendix A.1.1)."""
     return torch.lerp(old, new.to(old.dtype), update.to(old.dtype))
 
 
 # The input of an update gate that leaves the state exactly as it is.
-SHUT: dict[Blend, float] = {keep: torch.inf, write: -torch.inf}
+SHUT: dict[Blend, float] = {update_keeps: torch.inf, update_writes: -torch.inf}
 
 
 def gru(input_gates: Tensor, state: Tensor, U_gates: LinearMap, U: LinearMap, blend: Blend) -> Tensor:

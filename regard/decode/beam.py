@@ -30,7 +30,7 @@ from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
 from regard.decode.rules import NEVER, apply_rules, banned, best, padded
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import PLAIN, Advanced, SearchRequest, is_host, room_for, take_steps
-from regard.decode.terms import Wanted, by_banks, forbid, keep, next_tokens, want, write_token
+from regard.decode.terms import Wanted, after_step, by_banks, forbid, next_tokens, want, write_token
 from regard.kernels.choose import beam_kernels
 from regard.models.contract import SequenceModel, State
 from regard.symbols import END, PAD, START
@@ -258,7 +258,7 @@ def select(beam: BeamState, candidates: Candidates, penalty: Tensor, config: Dec
     wanted = beam.wanted
     if wanted is not None and candidates.reached is not None:
         terms = candidates.reached.shape[2]
-        wanted = keep(wanted, parent, candidates.reached.gather(1, chosen[..., None].expand(-1, -1, terms)))
+        wanted = after_step(wanted, parent, candidates.reached.gather(1, chosen[..., None].expand(-1, -1, terms)))
     alive = total.amax(1)  # [A]; the first one, but for terms
     stuck = alive == NEVER  # [A]; every continuation ended, or none was possible
     frozen = beam.done | stuck  # [A]

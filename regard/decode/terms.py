@@ -88,7 +88,7 @@ def next_tokens(wanted: Wanted, length: Tensor) -> Tensor:
     return following.masked_fill(~((wanted.reached > 0) | _may_begin(wanted, length)), PAD)
 
 
-def keep(wanted: Wanted, parent: Tensor, reached: Tensor) -> Wanted:
+def after_step(wanted: Wanted, parent: Tensor, reached: Tensor) -> Wanted:
     """The terms of hypotheses that go on from `parent` [A, K] with `reached` [A, K, C] of them."""
     before = wanted.reached.gather(1, parent[..., None].expand_as(reached))
     ended = ((reached == wanted.size[:, None]) & (before < reached) & ~wanted.open[:, None]).any(-1)  # [A, K]

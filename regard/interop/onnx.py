@@ -65,38 +65,29 @@ def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention:
 
     `attention` is the name of the attention module whose weights a step returns.
     """
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise RunError(f"The export to ONNX needs the package {error.name}; install regard[onnx].") from None
+    check_onnx()
     model = model.cpu().eval()
-    with torch.inference_mode(False), torch.no_grad(), _quiet():
-        source, lengths = _example(BATCH, SOURCE)
+    with quiet():
+        source, lengths = example(BATCH, SOURCE)
         state = model.start(model.encode(source, lengths))  # type: ignore[operator]
-        parts = _parts(model)
+        parts = state_parts(model)
         for _ in range(PAST):
             token = torch.full((BATCH,), START)
             _, state = model.step(token, state)  # type: ignore[operator]
         names = list(parts)
         with fill_folder(out) as folder:
             with by_scan():  # a source has any length, a step has one token
-                _write(
+                write_graph(
                     Encoder(model),
                     (source, lengths),
                     ({0: "batch", 1: "source"}, {0: "batch"}),
                     (["source", "lengths"], names),
                     folder / "encoder.onnx",
                 )
-            _write(
+            write_graph(
                 Step(model, state, attention),
                 (token, tuple(tensor.contiguous() for tensor in leaves(state))),
-                (
-                    {0: "batch"},
-                    tuple(
-                        {at: kind for at, kind in enumerate(shape) if isinstance(kind, str)} for shape in parts.values()
-                    ),
-                ),
+                ({0: "batch"}, tuple(map(dynamic, parts.values()))),
                 (["token", *names], ["logits", "weights", *(f"next.{name}" for name in names)]),
                 folder / "step.onnx",
             )
@@ -110,6 +101,15 @@ def export_onnx(model: nn.Module, out: Path, files: dict[str, bytes], attention:
             return sum(path.stat().st_size for path in folder.iterdir())
 
 
+def check_onnx() -> None:
+    """Refuse an export without the packages that it needs."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise RunError(f"The export to ONNX needs the package {error.name}; install regard[onnx].") from None
+
+
 def parts_of(state: Any, name: str = "") -> list[tuple[str, Tensor]]:
     """The tensors of a state with their dotted names."""
     if isinstance(state, Tensor):
@@ -121,12 +121,12 @@ def parts_of(state: Any, name: str = "") -> list[tuple[str, Tensor]]:
     return [found for each, part in inner for found in parts_of(part, f"{name}.{each}" if name else str(each))]
 
 
-def _parts(model: Any) -> dict[str, list[str | int]]:
+def state_parts(model: Any) -> dict[str, list[str | int]]:
     """The dotted name of each tensor of the state -> what its dimensions are: batch, source, past or a number. What
     they depend on is found out from batches that differ in one size."""
 
     def shapes(rows: int, words: int, steps: int) -> list[tuple[str, torch.Size]]:
-        state = model.start(model.encode(*_example(rows, words)))
+        state = model.start(model.encode(*example(rows, words)))
         for _ in range(steps):
             _, state = model.step(torch.full((rows,), START), state)
         return [(name, tensor.shape) for name, tensor in parts_of(state)]
@@ -147,7 +147,12 @@ def _parts(model: Any) -> dict[str, list[str | int]]:
     return found
 
 
-def _example(rows: int, words: int) -> tuple[Tensor, Tensor]:
+def dynamic(shape: list[str | int]) -> dict[int, str]:
+    """The dimensions that vary, for torch's exporter."""
+    return {at: kind for at, kind in enumerate(shape) if isinstance(kind, str)}
+
+
+def example(rows: int, words: int) -> tuple[Tensor, Tensor]:
     """A batch with padding, so that there is a mask."""
     lengths = torch.full((rows,), words)
     lengths[-1] = words - 2
@@ -156,7 +161,7 @@ def _example(rows: int, words: int) -> tuple[Tensor, Tensor]:
     return source.masked_fill(torch.arange(words) >= lengths[:, None], PAD), lengths
 
 
-def _write(
+def write_graph(
     module: nn.Module, inputs: tuple[Any, ...], shapes: tuple[Any, ...], names: tuple[list[str], list[str]], path: Path
 ) -> None:
     try:
@@ -177,11 +182,11 @@ def _write(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporter's progress and deprecation messages."""
+def quiet() -> Iterator[None]:
+    """Without gradients, and without the exporter's progress and deprecation messages."""
     loggers = [logging.getLogger(name) for name in ("onnxscript", "onnx_ir", "torch.onnx")]
     levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
+    with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for logger in loggers:
             logger.setLevel(logging.ERROR)

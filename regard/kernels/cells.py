@@ -1,6 +1,6 @@
 """Triton: the elementwise half of recurrent cells, one launch forward and one backward.
 
-Whatever comes from a product may be in a low precision; the state keeps its own dtype, and all arithmetic is float32.
+Whatever comes from a product may be in a low precision; the state keeps its dtype, and all arithmetic is float32.
 The backward pass computes the gates again from the inputs, so that nothing is stored for it. All tensors may have more
 leading dimensions than the [B, ...] given here.
 """
@@ -17,10 +17,10 @@ from regard.core.cells import LinearMap
 from regard.errors import ShapeError
 from regard.kernels.additive_attention import tanh
 
-Low = Tensor | None
+Rounded = Tensor | None
 
 
-def lstm_cell(wx: Tensor, uh: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Low]:
+def lstm_cell(wx: Tensor, uh: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Rounded]:
     """c' = f c + i g;  h' = o tanh(c'). wx + uh [B, 4n] are i, f, g, o before their nonlinearities, cell [B, n].
 
     Returns h' and c', [B, n] each, in the dtype of `cell`, and h' in that of `uh` where it is another.
@@ -29,22 +29,22 @@ def lstm_cell(wx: Tensor, uh: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Low
     return _LSTM.apply(wx.to(uh.dtype), uh, cell)
 
 
-def gru(wx: Tensor, state: Tensor, U_gates: LinearMap, U: LinearMap, keep: bool) -> tuple[Tensor, Low]:
+def gru(wx: Tensor, state: Tensor, U_gates: LinearMap, U: LinearMap, update_keeps: bool) -> tuple[Tensor, Rounded]:
     """A GRU that resets before the product: wx [B, 3n], state [B, n] -> the next state, and as `lstm_cell` has it.
 
-    An update gate z of one keeps the old state (`keep`: z h + (1 - z) h~) or writes the new one ((1 - z) h + z h~).
+    An update gate z of one keeps the old state, z h + (1 - z) h~, or writes the new one, (1 - z) h + z h~.
     """
     uh = U_gates(state)  # [B, 2n]
     _check("gru", state, 3, wx)
     _check("gru", state, 2, uh)
     left, update, candidate, state = _Gates.apply(wx.to(uh.dtype), uh, state)
-    return _Blend.apply(update, state, U(left), candidate, keep)
+    return _Blend.apply(update, state, U(left), candidate, update_keeps)
 
 
-def gru_cell(wx: Tensor, uh: Tensor, state: Tensor, keep: bool) -> Tensor:
+def gru_cell(wx: Tensor, uh: Tensor, state: Tensor, update_keeps: bool) -> Tensor:
     """A GRU that resets after the product, h~ = tanh(wx + r * uh): wx and uh [B, 3n], state [B, n]."""
     _check("gru_cell", state, 3, wx, uh)
-    return _GRU.apply(wx, uh, state, keep)
+    return _GRU.apply(wx, uh, state, update_keeps)
 
 
 def _check(name: str, state: Tensor, parts: int, *uh: Tensor) -> None:
@@ -75,16 +75,16 @@ def _rows(x: Tensor) -> Tensor:
 
 class _LSTM(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, wx: Tensor, uh: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Low]:
-        hidden, after, low = _empty(cell), _empty(cell), _lower(cell, uh)
-        _launch(_lstm, cell, (wx, uh, cell), (hidden, after, low), low is not None)
+    def forward(ctx: Any, wx: Tensor, uh: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Rounded]:
+        hidden, after, rounded = _empty(cell), _empty(cell), _lower(cell, uh)
+        _launch(_lstm, cell, (wx, uh, cell), (hidden, after, rounded), rounded is not None)
         ctx.save_for_backward(wx, uh, cell)
         ctx.set_materialize_grads(False)
-        return hidden, after, low
+        return hidden, after, rounded
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Low) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, *grads: Rounded) -> tuple[Tensor, ...]:
         wx, uh, cell = ctx.saved_tensors
         d_uh, d_cell = _empty(uh), _empty(cell)
         _launch(_lstm_back, cell, (wx, uh, cell, *grads), (d_uh, d_cell), *(grad is not None for grad in grads))
@@ -115,38 +115,40 @@ class _Gates(torch.autograd.Function):
 
 class _Blend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, update: Tensor, state: Tensor, uh: Tensor, wx: Tensor, keep: bool) -> tuple[Tensor, Low]:
-        after, low = _empty(state), _lower(state, uh)
-        _launch(_blend, state, (update, state, uh, wx), (after, low), low is not None, keep)
+    def forward(
+        ctx: Any, update: Tensor, state: Tensor, uh: Tensor, wx: Tensor, update_keeps: bool
+    ) -> tuple[Tensor, Rounded]:
+        after, rounded = _empty(state), _lower(state, uh)
+        _launch(_blend, state, (update, state, uh, wx), (after, rounded), rounded is not None, update_keeps)
         ctx.save_for_backward(update, state, uh, wx)
-        ctx.keep = keep
+        ctx.update_keeps = update_keeps
         ctx.set_materialize_grads(False)
-        return after, low
+        return after, rounded
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Low) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Rounded) -> tuple[Tensor | None, ...]:
         update, state, uh, _ = inputs = ctx.saved_tensors
         outputs = _empty(update), _empty(state), _empty(uh)
         flags = (grad is not None for grad in grads)
-        _launch(_blend_back, state, (*inputs, *grads), outputs, *flags, ctx.keep)
+        _launch(_blend_back, state, (*inputs, *grads), outputs, *flags, ctx.update_keeps)
         return *outputs, outputs[2], None
 
 
 class _GRU(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, wx: Tensor, uh: Tensor, state: Tensor, keep: bool) -> Tensor:
+    def forward(ctx: Any, wx: Tensor, uh: Tensor, state: Tensor, update_keeps: bool) -> Tensor:
         after = _empty(state)
-        _launch(_gru, state, (wx, uh, state), (after,), keep)
+        _launch(_gru, state, (wx, uh, state), (after,), update_keeps)
         ctx.save_for_backward(wx, uh, state)
-        ctx.keep = keep
+        ctx.update_keeps = update_keeps
         return after
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         outputs = tuple(_empty(x) for x in ctx.saved_tensors)
-        _launch(_gru_back, grad, (*ctx.saved_tensors, grad), outputs, ctx.keep)
+        _launch(_gru_back, grad, (*ctx.saved_tensors, grad), outputs, ctx.update_keeps)
         return *outputs, None
 
 
@@ -154,7 +156,7 @@ def _empty(x: Tensor) -> Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)  # contiguous, whatever x is
 
 
-def _lower(state: Tensor, uh: Tensor) -> Low:
+def _lower(state: Tensor, uh: Tensor) -> Rounded:
     """Memory for a state in the dtype of the products, unless it has that already."""
     same = state.dtype == uh.dtype
     return None if same else torch.empty(state.shape, dtype=uh.dtype, device=state.device)
@@ -181,7 +183,7 @@ def _sum(a, b, a_row, b_row, part, n: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _lstm(
-    wx, uh, cell, hidden, after, low,
+    wx, uh, cell, hidden, after, rounded,
     wx_row, uh_row, cell_row, n: tl.constexpr, LOW: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     i = tl.sigmoid(_sum(wx, uh, wx_row, uh_row, 0, n, BLOCK))
@@ -193,7 +195,7 @@ def _lstm(
     _write(after, 1, 0, n, c, BLOCK)
     _write(hidden, 1, 0, n, h, BLOCK)
     if LOW:
-        _write(low, 1, 0, n, h, BLOCK)
+        _write(rounded, 1, 0, n, h, BLOCK)
 
 
 @triton.jit
@@ -249,7 +251,7 @@ def _gates_back(
 
 @triton.jit
 def _blend(
-    update, state, uh, wx, after, low,
+    update, state, uh, wx, after, rounded,
     update_row, state_row, uh_row, wx_row,
     n: tl.constexpr, LOW: tl.constexpr, KEEP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -259,7 +261,7 @@ def _blend(
     blended = z * old + (1 - z) * new if KEEP else z * new + (1 - z) * old
     _write(after, 1, 0, n, blended, BLOCK)
     if LOW:
-        _write(low, 1, 0, n, blended, BLOCK)
+        _write(rounded, 1, 0, n, blended, BLOCK)
 
 
 @triton.jit

@@ -229,7 +229,7 @@ def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Nor
 
 # --- cells -----------------------------------------------------------------------------------------------------------
 
-KEEPS: dict[Blend, bool] = {cells.keep: True, cells.write: False}  # the blends that Triton's cells have
+KEEPS: dict[Blend, bool] = {cells.update_keeps: True, cells.update_writes: False}  # the blends that Triton's cells have
 
 
 def cell_path(device: str, dtype: torch.dtype = torch.float32) -> Choice:
@@ -270,8 +270,8 @@ def lstm(input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tenso
         return cells.lstm(input_gates, hidden_gates, cell)
     from regard.kernels.cells import lstm_cell
 
-    hidden, cell, low = lstm_cell(input_gates, hidden_gates, cell)
-    return _known_in_low_precision(hidden, low), cell
+    hidden, cell, rounded = lstm_cell(input_gates, hidden_gates, cell)
+    return _known_in_low_precision(hidden, rounded), cell
 
 
 # --- recurrences, the loss, captured steps ---------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.core.cells import SHUT, Blend, keep
+from regard.core.cells import SHUT, Blend, update_keeps
 from regard.core.products import Linear, matmul
 from regard.kernels.choose import gru, gru_reset_after, lstm, or_library
 from regard.kernels.recur import recur
@@ -99,7 +99,7 @@ class GRUEncoder(nn.Module):
 
     def __init__(self, cell: str, input_width: int, width: int, directions: int, blend: Blend) -> None:
         super().__init__()
-        self.width, self.blend = width, keep if cell == "torch" else blend
+        self.width, self.blend = width, update_keeps if cell == "torch" else blend
         self.inputs = nn.ModuleList(GateInputs(input_width, width) for _ in range(directions))
         self.cell = GRU_CELLS[cell](width, self.blend, partial(Matrices, directions))
 
@@ -115,7 +115,7 @@ class GRUEncoder(nn.Module):
             return state, state
 
         both_ways = torch.stack([one.flip(1) if k else one for k, one in enumerate(gates)])  # [directions, B, S, 3n]
-        start = x.new_zeros(len(gates), len(x), n, dtype=self.cell.U.weight.dtype)  # type: ignore[arg-type]
+        start = x.new_zeros(len(gates), x.shape[0], n, dtype=self.cell.U.weight.dtype)  # type: ignore[arg-type]
         states, last = recur(step, both_ways.transpose(1, 2), start)  # [directions, S, B, n]
         forward_and_back = [read.flip(0) if k else read for k, read in enumerate(states)]  # [S, B, n] each
         return torch.cat(forward_and_back, dim=-1).transpose(0, 1), torch.cat([*last], dim=-1)
@@ -133,7 +133,7 @@ class GRULayer(nn.Module):
         super().__init__()
         self.width, self.dropout = width, Dropout(dropout)
         self.W = Linear(input_width, 3 * width)
-        self.cell = ResetBeforeGRU(width, keep)
+        self.cell = ResetBeforeGRU(width, update_keeps)
 
     def start(self, rows: int) -> Tensor:
         """The zero state."""

@@ -7,8 +7,8 @@ rule the difference is what passes through attention at least once:
     attention[t, s] = || d log p(y_t) / d x_s  -  the same with contexts fixed ||
 """
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,19 +76,6 @@ def flow(model: nn.Module, source: Tensor, target: Tensor) -> Flow:
 
 def _gradients(model: nn.Module, source: Tensor, target: Tensor, fixed: bool) -> tuple[Tensor, tuple[int, ...]]:
     """d log p(y_t) / d x_s as [T, S, D] in the order of the source, and the reading order."""
-    embed = getattr(model, "embed", None)
-    if not isinstance(embed, nn.Module):
-        raise DataError(
-            f"{type(model).__name__} has no source embedding named 'embed', so its flow cannot be measured."
-        )
-    caught: list[tuple[Tensor, Tensor]] = []
-
-    def catch(module: nn.Module, args: tuple[Any, ...], vectors: Tensor) -> Tensor | None:
-        if caught:  # a shared embedding reads the target later
-            return None
-        leaf = vectors.detach().requires_grad_()
-        caught.append((args[0], leaf))
-        return leaf
 
     def hold(module: nn.Module, args: tuple[Any, ...], look: Look) -> Look:
         one_slot = look.weights is not None and look.weights.shape[-1] == 1 < len(source)
@@ -97,25 +84,54 @@ def _gradients(model: nn.Module, source: Tensor, target: Tensor, fixed: bool) ->
     lengths = torch.tensor([len(source)], device=source.device)
     modules = attentions(model)
     with ExitStack() as stack, torch.enable_grad():
-        stack.enter_context(embed.register_forward_hook(catch))
+        caught = stack.enter_context(source_embeddings(model))
         for name in find(model, None) if fixed else []:
             stack.enter_context(modules[name].register_forward_hook(hold))
         logits = model(source[None], lengths, target[None])[0]  # [T, V]
-    ids, leaf = caught[0]
+    ids, _, leaf = caught[0]
     rows = []
     for value in logits.log_softmax(-1).gather(-1, target[:, None]).squeeze(-1):  # [T]
         gradient = None
         if value.requires_grad:
             (gradient,) = torch.autograd.grad(value, leaf, retain_graph=True, allow_unused=True)
         rows.append(torch.zeros_like(leaf[0]) if gradient is None else gradient[0])  # [S, D]
-    S = len(source)
-    backwards = (*range(S - 2, -1, -1), S - 1)  # words reversed, END in place
-    # Source position -> its place among the embedded ids.
-    placed = next((order for order in (tuple(range(S)), backwards) if torch.equal(ids[0][list(order)], source)), None)
-    if placed is None:
-        raise DataError("The model embeds its source in an order that is neither forward nor reversed.")
+    placed, S = source_order(ids[0], source), len(source)
     reverse = bool(getattr(getattr(model, "config", None), "reverse", False))  # some reverse the vectors, not the ids
-    return torch.stack(rows)[:, list(placed)], backwards if reverse else placed
+    return torch.stack(rows)[:, list(placed)], (*range(S - 2, -1, -1), S - 1) if reverse else placed
+
+
+@contextmanager
+def source_embeddings(model: nn.Module, shares: Tensor | None = None) -> Iterator[list[tuple[Tensor, Tensor, Tensor]]]:
+    """Make the source embeddings leaves of the graph while the block runs, multiplied by `shares` [B], if given.
+
+    The list that it yields gets the embedded ids [B, S], their vectors [B, S, D], and the leaf that the model reads.
+    """
+    embed = getattr(model, "embed", None)
+    if not isinstance(embed, nn.Module):
+        raise DataError(
+            f"{type(model).__name__} has no source embedding named 'embed', so that its gradients cannot be measured."
+        )
+    caught: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def catch(module: nn.Module, args: tuple[Any, ...], vectors: Tensor) -> Tensor | None:
+        if caught:  # a shared embedding reads the target later
+            return None
+        vectors = vectors.detach()
+        leaf = (vectors.clone() if shares is None else vectors * shares[:, None, None].to(vectors)).requires_grad_()
+        caught.append((args[0], vectors, leaf))
+        return leaf
+
+    with embed.register_forward_hook(catch):
+        yield caught
+
+
+def source_order(ids: Tensor, source: Tensor) -> tuple[int, ...]:
+    """The place of each source position among the embedded ids [S]."""
+    S = len(source)
+    for order in (tuple(range(S)), (*range(S - 2, -1, -1), S - 1)):  # forward; words reversed, END in place
+        if torch.equal(ids[list(order)], source):
+            return order
+    raise DataError("The model embeds its source in an order that is neither forward nor reversed.")
 
 
 def draw_flows(flows: Mapping[str, Flow], path: str | Path, title: str | None = None) -> Path:

@@ -238,12 +238,12 @@ def views(trace: TraceData, show: Show) -> dict[str, Any]:
         # Of the target; each table has it of the source.
         "right_to_left": tables.right_to_left([token.text for token in trace.target.tokens]),
         "maps": None if trace.image is None or not leading else _maps(trace, show),
-        "ramps": _ramps(),
+        "ramps": ramps(),
     }
 
 
 @lru_cache(maxsize=1)
-def _ramps() -> dict[str, Any]:
+def ramps() -> dict[str, Any]:
     """The colours of every palette on a light and on a dark page, with the ink on each."""
     light = {**PALETTES, "diverging": DIVERGING}
     themes = (("light", light), ("dark", DARK))

@@ -139,30 +139,30 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
     for name in names or ():
         check_known("attention module", name, modules)
 
-    def keep(name: str, call: AttentionCall) -> None:
+    def store(name: str, call: AttentionCall) -> None:
         recorded.add(name, map_nested(call, Tensor.detach) if detach else call)
 
     with ExitStack() as stack:
         for name in modules if names is None else names:
-            for hook in _watch(name, modules[name], partial(keep, name)):
+            for hook in _watch(name, modules[name], partial(store, name)):
                 stack.enter_context(hook)
         yield recorded
 
 
-Keep = Callable[[AttentionCall], None]
+Store = Callable[[AttentionCall], None]
 
 
-def _watch(name: str, module: nn.Module, keep: Keep) -> list[RemovableHandle]:
-    """Hooks that pass every call of `module` to `keep`; `name` is for the error sentence."""
+def _watch(name: str, module: nn.Module, store: Store) -> list[RemovableHandle]:
+    """Hooks that pass every call of `module` to `store`; `name` is for the error sentence."""
     if isinstance(module, nn.MultiheadAttention):
-        return _watch_torch(module, keep)
+        return _watch_torch(module, store)
 
     def own(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], look: Look) -> None:
         query, memory, centre = arguments(args, named)
         assert look.weights is not None  # under a hook, the plain form is run
         assert look.scores is not None
         scores = look.scores if memory.mask is None else look.scores.masked_fill(~memory.mask, float("-inf"))
-        keep(AttentionCall(look.context, look.weights, scores, query, centre, memory, named.get("extra")))
+        store(AttentionCall(look.context, look.weights, scores, query, centre, memory, named.get("extra")))
 
     def of_transformers(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
         weights = output[1] if isinstance(output, tuple) and len(output) > 1 else None
@@ -172,7 +172,7 @@ def _watch(name: str, module: nn.Module, keep: Keep) -> list[RemovableHandle]:
                 f"kernel never forms them. Load the model with attn_implementation='eager'."
             )
         query = args[0] if args else named.get("hidden_states", output[0])
-        keep(_without_scores(output[0], weights, query))
+        store(_without_scores(output[0], weights, query))
 
     hook = own if isinstance(module, Attention) else of_transformers
     return [module.register_forward_hook(hook, with_kwargs=True)]
@@ -196,7 +196,7 @@ def _without_scores(context: Tensor, weights: Tensor, query: Tensor) -> Attentio
     return AttentionCall(context, weights, weights.log(), query)
 
 
-def _watch_torch(module: nn.MultiheadAttention, keep: Keep) -> list[RemovableHandle]:
+def _watch_torch(module: nn.MultiheadAttention, store: Store) -> list[RemovableHandle]:
     """Request the weights of every head, and return to the caller what it has requested."""
     wanted: list[tuple[bool, bool]] = []
 
@@ -210,11 +210,11 @@ def _watch_torch(module: nn.MultiheadAttention, keep: Keep) -> list[RemovableHan
         context, weights = output  # weights [B, H, T, S]
         query, (need, average) = named["query"], wanted.pop()
         if query.dim() == 2:
-            keep(_without_scores(context[None], weights[None], query[None]))
+            store(_without_scores(context[None], weights[None], query[None]))
         elif getattr(module, "batch_first", False):
-            keep(_without_scores(context, weights, query))
+            store(_without_scores(context, weights, query))
         else:
-            keep(_without_scores(context.transpose(0, 1), weights, query.transpose(0, 1)))
+            store(_without_scores(context.transpose(0, 1), weights, query.transpose(0, 1)))
         heads = 0 if query.dim() == 2 else 1
         return context, (weights.mean(heads) if average else weights) if need else None
 

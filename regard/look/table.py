@@ -28,8 +28,8 @@ from regard.symbols import START, SYMBOLS
 HeadChoice = int | str | Sequence[int] | None
 LayerChoice = int | str | None
 NARROWEST = 40  # columns
-_APOSTROPHES = "'\u2019"
-_ENDINGS = frozenset(("s", "t", "d", "m", "re", "ve", "ll"))  # of English words, after an apostrophe
+APOSTROPHES = "'\u2019"
+ENDINGS = frozenset(("s", "t", "d", "m", "re", "ve", "ll"))  # of English words, after an apostrophe
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,14 @@ def chosen(show: Show | None, options: Mapping[str, Any], known: Iterable[str], 
 
 Array = NDArray[np.float32]
 
-_KIND_WORDS = {
+KIND_WORDS = {
     "cross": "cross-attention",
     "encoder": "encoder self-attention",
     "decoder": "decoder self-attention",
     "image": "attention over the picture",
     "fixed": "no attention: one fixed vector",
     "pool": "pooling attention",
+    "attribution": "attribution",
 }
 SUMMARIES = {  # sentences about a table for screen readers; the page fills them in itself
     "nothing": "There is nothing to show.",
@@ -137,7 +138,7 @@ SHIFTED = (  # beside a step of a head with shift 1; the page fills it in itself
     "This head aligns the word just read, {read}, and not the word being written: its rows are one step late. "
     "Other heads show what the next word is written from."
 )
-_PAPERS = {"bahdanau": "Bahdanau's attention", "luong": "Luong's attention"}
+PAPERS = {"bahdanau": "Bahdanau's attention", "luong": "Luong's attention"}
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ def choose(trace: TraceData, layer: LayerChoice = None) -> Attended:
             return seen
     have = [str(seen.layer) for seen in leading]
     has = f"layers {', '.join(have)}" if len(have) > 1 else f"one layer, {have[0]}"
-    raise ConfigError(f"There is no layer {layer} of {_KIND_WORDS[leading[0].kind]}; it has {has}.")
+    raise ConfigError(f"There is no layer {layer} of {KIND_WORDS[leading[0].kind]}; it has {has}.")
 
 
 def step_head(trace: TraceData, seen: Attended) -> int:
@@ -277,7 +278,7 @@ def shift_note(trace: TraceData, seen: Attended, head: int, t: int) -> str:
 
 def leading_modules(trace: TraceData) -> list[Attended]:
     """The modules that connect target and source, or of the next kind that the trace has, by layer."""
-    for kind in ("cross", "image", "fixed", "decoder", "encoder", "pool"):
+    for kind in ("cross", "image", "fixed", "decoder", "encoder", "pool", "attribution"):
         if modules := [seen for seen in trace.attention.values() if seen.kind == kind]:
             return sorted(modules, key=lambda seen: seen.layer)
     return []
@@ -372,9 +373,9 @@ def share_cell(text: str, before: Token, after: Token, punctuation: bool) -> boo
     mark = at if left else at - 1  # the sign between the letters, if there are letters on both sides
     if not (_is_letter(text, mark - 1) and _is_letter(text, mark + 1)):
         return False
-    if text[mark] in _APOSTROPHES:
+    if text[mark] in APOSTROPHES:
         end = next((end for end in range(at, len(text)) if not _is_letter(text, end)), len(text))
-        return left or text[at:end].lower() in _ENDINGS
+        return left or text[at:end].lower() in ENDINGS
     return text[mark] in "-\u2010\u2011" or (
         text[mark] in ".,:" and text[mark - 1].isdigit() == text[mark + 1].isdigit()
     )
@@ -433,11 +434,12 @@ def caption(
 ) -> str:
     """One sentence about what is drawn; `head` describes the head, `lost` is the hidden mass."""
     alike = [other for other in trace.attention.values() if other.kind == seen.kind]
-    parts = [f"layer {seen.layer}"] if len(alike) > 1 else []
+    parts = [f"layer {seen.layer}"] if len(alike) > 1 and seen.kind != "attribution" else []
     parts += [head] if head else []
-    paper = _PAPERS.get(str(trace.model.get("name", ""))) if seen.kind == "cross" else None
+    paper = PAPERS.get(str(trace.model.get("name", ""))) if seen.kind == "cross" else None
     score = f" ({visible(seen.score)})" if seen.score and seen.kind != "fixed" else ""
-    parts.append((paper or _KIND_WORDS[seen.kind]) + score)
+    by = f" by {visible(seen.name)}" if seen.kind == "attribution" else ""
+    parts.append((paper or KIND_WORDS[seen.kind]) + by + score)
     if KINDS[seen.kind][0] == "target" and seen.query == "previous" and seen.kind != "fixed":
         parts.append("computed from the state before each word")
     merged = show.words and any(len(word.tokens) > 1 for side in sides for word in side)

@@ -4,13 +4,13 @@ import unicodedata
 
 import wcwidth
 
-_NAMES = {
+NAMES = {
     "\u061c": "ALM", "\u200b": "ZWSP", "\u200e": "LRM", "\u200f": "RLM", "\u202a": "LRE", "\u202b": "RLE",
     "\u202c": "PDF", "\u202d": "LRO", "\u202e": "RLO", "\u2060": "WJ", "\u2066": "LRI", "\u2067": "RLI",
     "\u2068": "FSI", "\u2069": "PDI", "\ufeff": "BOM", "\u2028": "LS", "\u2029": "PS", "\u00ad": "SHY",
 }  # fmt: skip
-_PRINTED = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x8E2}  # format characters of Arabic and Syriac with a visible shape
-_JOINERS = "\u200c\u200d\ufe0e\ufe0f"
+PRINTED = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x8E2}  # format characters of Arabic and Syriac with a visible shape
+JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 _LONGEST_CLUSTER = 16  # code points; a longer stack of marks on one letter is cut
 
 
@@ -33,13 +33,13 @@ def visible(text: str) -> str:
 
 def _mark(text: str, at: int) -> str:
     character, code = text[at], ord(text[at])
-    if character.isprintable() or code in _PRINTED:
+    if character.isprintable() or code in PRINTED:
         return character
     if code < 0x20 or code == 0x7F:
         return chr(0x2400 + code) if code < 0x20 else "␡"
-    if character in _NAMES:
-        return f"‹{_NAMES[character]}›"
-    if character in _JOINERS and at > 0 and text[at - 1] not in _JOINERS + " ":
+    if character in NAMES:
+        return f"‹{NAMES[character]}›"
+    if character in JOINERS and at > 0 and text[at - 1] not in JOINERS + " ":
         return character  # they mean something after a letter only
     if 0xE0020 <= code <= 0xE007F and "\U0001f3f4" in text[max(0, at - 8) : at]:  # the tags of a flag
         return character

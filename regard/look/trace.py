@@ -22,6 +22,7 @@ from regard.look.tokens import Side, Token, as_side
 from regard.look.trace_data import Attended, Beam, BeamNode, Picture, TraceData
 
 if TYPE_CHECKING:
+    from regard.look.attribution import Attribution
     from regard.look.html import Page
     from regard.look.table import Show
 
@@ -54,6 +55,19 @@ class Trace(TraceData):
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name} {list(seen.weights.shape)}" for name, seen in self.attention.items())
         return f"Trace({self.source.text!r} -> {self.target.text!r}; weights of {shapes})"
+
+    @property
+    def attributions(self) -> "dict[str, Attribution]":
+        """What the methods of `Translator.look(by=...)` found, by their names.
+
+        >>> trace = regard.load("en-fr").look("The cat sleeps.", "Le chat dort.", by="rollout")
+        >>> found = trace.attributions["rollout"]
+        >>> found.rows, found.matrix.shape
+        (('Le', 'chat', 'dort', '.', '</s>'), (5, 5))
+        """
+        from regard.look.attribution import Attribution
+
+        return {name: Attribution.of(self, name) for name, seen in self.attention.items() if seen.kind == "attribution"}
 
     # --- written and read back without loss
 

@@ -25,6 +25,7 @@ KINDS: dict[str, tuple[str, str]] = {  # kind -> what its rows are, what its col
     "image": ("target", "cells"),  # columns are the cells of the picture, row by row
     "fixed": ("target", "summary"),  # no attention: one column, the vector of the whole sentence
     "pool": ("summary", "source"),  # one row: a learned query reads the sentence
+    "attribution": ("target", "source"),  # no attention: what another method found (`regard.look.attribution`)
 }
 HIDING = ("causal softmax", "window", "Gaussian window")  # normalisers that hide slots by themselves
 _OPTIONAL = ("steps", "beam", "changes", "notes", "image")  # left out of the JSON where there are none

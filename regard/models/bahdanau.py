@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from regard.config import Settings, setting
 from regard.core.attend import Memory
-from regard.core.cells import keep, write
+from regard.core.cells import update_keeps, update_writes
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS
 from regard.core.products import Linear
@@ -102,7 +102,7 @@ class Bahdanau(EncoderDecoder):
         super().__init__()
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, config.embedding)
-        self.encoder = GRUEncoder(config.cell, config.embedding, config.width, directions, blend=write)
+        self.encoder = GRUEncoder(config.cell, config.embedding, config.width, directions, blend=update_writes)
         self.decoder = decoder or DECODERS[config.timing](config, memory_width=2 * config.width)
         self.output = Linear(config.output_rank or config.readout, config.target_vocabulary)  # W_o
         self.dropout = Dropout(config.dropout)
@@ -145,8 +145,8 @@ class Decoder(nn.Module):
         self.initial = Linear(n, n)  # W_s
         self.W = GateInputs(m, n)  # [W_r; W_z; W]
         self.C = Linear(memory_width, 3 * n, bias=False)  # [C_r; C_z; C]
-        # U_r, U_z, U, see core.cells.gru. `write` also with torch's cell: the same functions, the update gate negated.
-        self.gru = GRU_CELLS[config.cell](n, write)
+        # U_r, U_z, U, see core.cells.gru. Also with torch's cell: the same functions, the update gate negated.
+        self.gru = GRU_CELLS[config.cell](n, update_writes)
         self.readout = Readout(config, memory_width, maxout)
         self.dropout = Dropout(config.dropout)
 
@@ -192,7 +192,7 @@ class ReleasedDecoder(Decoder):
 
     def start(self, memory: Memory) -> ReleasedState:
         hidden = super().start(memory).hidden  # [B, n]
-        context = hidden.new_zeros(len(hidden), memory.values.shape[-1])  # [B, 2n]
+        context = hidden.new_zeros(hidden.shape[0], memory.values.shape[-1])  # [B, 2n]
         return ReleasedState(memory, hidden, context, torch.ones_like(hidden[:, :1], dtype=torch.bool))
 
     def step(self, input_gates: Tensor, state: ReleasedState) -> tuple[tuple[Tensor, Tensor], ReleasedState]:
@@ -216,7 +216,7 @@ class ConditionalDecoder(Decoder):
         n = config.width
         # In place of the main text's modules, which are made first: a seed keeps its initial weights.
         self.initial = Linear(memory_width, n)  # W_s
-        self.gru, self.gru_2 = ResetAfterGRU(n, keep), ResetAfterGRU(n, keep)
+        self.gru, self.gru_2 = ResetAfterGRU(n, update_keeps), ResetAfterGRU(n, update_keeps)
         self.C = GateInputs(memory_width, n)  # type: ignore[assignment] # with a bias: GRU_2 reads no word
         self.readout = Readout(config, memory_width, torch.tanh)
 

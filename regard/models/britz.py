@@ -176,7 +176,7 @@ class Stack(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """All steps from zero states, layer by layer: x [B, S, m] -> x^L [B, S, n]."""
         inputs = [self.enter(x)]
-        for layer, zero in zip(self.layers, self.start(len(x)), strict=True):
+        for layer, zero in zip(self.layers, self.start(x.shape[0]), strict=True):
             output, _ = layer(inputs[-1], zero)
             inputs.append(self.join(output, inputs))
         return inputs[-1]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from regard.config import setting
 from regard.core.attend import Memory
-from regard.core.cells import write
+from regard.core.cells import update_writes
 from regard.core.products import Linear
 from regard.core.scores import Covered
 from regard.layers.attention import Attention
@@ -112,7 +112,7 @@ class Neural(nn.Module):
         self.W_h = Linear(2 * n, 3 * d)
         self.W_alpha = Linear(1, 3 * d, bias=False)
         self.W_s = Linear(n, 3 * d, bias=False)
-        self.gru = ResetBeforeGRU(d, write)
+        self.gru = ResetBeforeGRU(d, update_writes)
 
     def precompute(self, states: Tensor) -> Tensor:
         """W h_j of states [B, S, 2n] in the gates: [B, S, 3d]."""

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from regard.config import Settings, setting
 from regard.core.attend import Memory
-from regard.core.cells import keep
+from regard.core.cells import update_keeps
 from regard.core.products import Linear
 from regard.core.scores import uniform
 from regard.kernels.choose import gru_reset_after, linear_over_steps
@@ -69,7 +69,7 @@ class Cho(EncoderDecoder):
         m, n = config.embedding, config.width
         self.config = config
         self.embed = nn.Embedding(config.source_vocabulary, m)
-        self.encoder = GRUEncoder("paper", m, n, directions=1, blend=keep)
+        self.encoder = GRUEncoder("paper", m, n, directions=1, blend=update_keeps)
         self.V = Linear(n, n)  # the summary c = tanh(V h_S)
         self.initial = Linear(n, n)  # h'_0 = tanh(V' c)
         self.attention = Attention(uniform)  # reads only the shape of its query
@@ -104,7 +104,7 @@ class Cho(EncoderDecoder):
         def step(inputs: tuple[Tensor, Tensor], hidden: Tensor) -> tuple[Tensor, Tensor]:
             """h'_t = GRU(h'_{t-1}, y_{t-1}, c); the reset gate acts on U' h' + C c together."""
             input_gates, summary = inputs  # W e(y) and C c, [B, 3n]
-            hidden = gru_reset_after(input_gates, self.U(hidden) + summary, hidden, keep)
+            hidden = gru_reset_after(input_gates, self.U(hidden) + summary, hidden, update_keeps)
             return hidden, hidden
 
         summaries = linear_over_steps(self.C, context)  # [B, T, 3n]
@@ -181,7 +181,7 @@ class Sutskever(EncoderDecoder):
         """Read source [B, S], words reversed and END last, into one slot of all states [B, 1, 2 L n]."""
         check_batch(source, lengths)
         words = reverse_words(source, lengths - 1) if self.config.reverse else source  # END keeps its place
-        _, state = self.encoder(self.embed(words), self.encoder.start(len(words)), lengths)
+        _, state = self.encoder(self.embed(words), self.encoder.start(words.shape[0]), lengths)
         return self.attention.remember(torch.cat([*state.hidden, *state.cell], dim=-1)[:, None])
 
     def start(self, memory: Memory) -> SutskeverState:

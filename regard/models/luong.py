@@ -74,7 +74,7 @@ class Luong(EncoderDecoder):
     """Stacked LSTMs; the query is the state after the step."""
 
     # Footnote 14 reads a content-based row as the alignment of the word just read: shift 1. Trained models align either
-    # way (docs/results.md has both error rates): a row is shown at the word written; `regard align --choose` measures.
+    # way (error rates: docs/results/hansards.md): a row is shown at the word written; `regard align --choose` measures.
     attention_layout = AttentionLayout(query="current", cross=("attention",))
 
     def __init__(self, config: LuongConfig) -> None:
@@ -107,7 +107,7 @@ class Luong(EncoderDecoder):
         check_batch(source, lengths)
         words = lengths - 1
         order = (lambda x: reverse_words(x, words)) if self.config.reverse else (lambda x: x)
-        states, last = self.encoder(order(self.embed(source)), self.encoder.start(len(source)), words)
+        states, last = self.encoder(order(self.embed(source)), self.encoder.start(source.shape[0]), words)
         mask = padding_mask(words, source.shape[1])  # [B, 1, S]
         summary = torch.stack([*last.hidden, *last.cell], dim=1)  # [B, 2L, n]
         summary = summary.masked_fill((words < 1)[:, None, None], 0)  # without words the LSTM has read its END instead
@@ -117,7 +117,7 @@ class Luong(EncoderDecoder):
         """The decoder begins with the encoder's states of all layers, and h~_0 = 0."""
         assert memory.summary is not None
         L, states = self.config.layers, memory.summary.unbind(1)  # [B, n] each
-        position = torch.zeros(len(states[0]), dtype=torch.long, device=states[0].device)
+        position = torch.zeros(states[0].shape[0], dtype=torch.long, device=states[0].device)
         return LuongState(memory, LSTMState(states[:L], states[L:]), torch.zeros_like(states[0]), position)
 
     def step(self, token: Tensor, state: LuongState) -> tuple[Tensor, LuongState]:

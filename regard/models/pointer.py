@@ -126,7 +126,7 @@ class Pointer(EncoderDecoder):
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Read source [B, S] in both directions: states [B, S, 2n]."""
         check_batch(source, lengths)
-        x, rows = self.dropout(self.embed(source)), len(source)
+        x, rows = self.dropout(self.embed(source)), source.shape[0]
         forwards, last = self.forwards(x, self.forwards.start(rows), lengths)  # [B, S, n]
         backwards, first = self.backwards(reverse_words(x, lengths), self.backwards.start(rows), lengths)
         states = torch.cat([forwards, reverse_words(backwards, lengths)], dim=-1)  # [B, S, 2n]
@@ -140,7 +140,7 @@ class Pointer(EncoderDecoder):
         assert memory.summary is not None
         pairs = zip(self.reduce, memory.summary.last.unbind(1), strict=True)
         hidden, cell = (torch.relu(reduce(last)).to(self.embed.weight.dtype) for reduce, last in pairs)  # [B, n]
-        context = hidden.new_zeros(len(hidden), 2 * self.config.width)
+        context = hidden.new_zeros(hidden.shape[0], 2 * self.config.width)
         coverage = hidden.new_zeros(*memory.values.shape[:2], 1)
         return PointerState(memory, LSTMState((hidden,), (cell,)), context, coverage)
 

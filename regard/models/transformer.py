@@ -170,7 +170,9 @@ class Transformer(EncoderDecoder):
         """Nothing written yet. The keys and values of the source are computed once."""
         seen = tuple(self.remember(memory))
         past = tuple(layer.self_attention.start(one) for layer, one in zip(self.decoder, seen, strict=True))  # type: ignore[operator, union-attr]
-        return TransformerState(seen, past, torch.zeros(len(memory.keys), dtype=torch.long, device=memory.keys.device))
+        return TransformerState(
+            seen, past, torch.zeros(memory.keys.shape[0], dtype=torch.long, device=memory.keys.device)
+        )
 
     def step(self, token: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """token [B] -> logits [B, V]."""

@@ -125,7 +125,7 @@ async def example(call: Admitted, query: Annotated[schemas.ExampleRequest, Query
 
 def _look(call: Call, body: schemas.SearchRequest) -> TraceRequest:
     """What to inspect, within the limits of the server."""
-    given = body.model_dump(include={"target", "prefix", "beam", "layers", "heads"}, exclude_none=True)
+    given = body.model_dump(include={"target", "prefix", "beam", "layers", "heads", "by", "against"}, exclude_none=True)
     if "target" in given and "prefix" in given:
         raise RefusedError(422, "Send target, a whole translation, or prefix, the start of one; not both.")
     changes = body.changes or []

@@ -9,8 +9,8 @@ context  from weights and values
 output   from the logits
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -47,20 +47,20 @@ def explain(module: Attention, calls: list[AttentionCall], t: int, head: int) ->
     if not 0 <= head < heads:
         raise ConfigError(f"There is no head {head}: this attention has {numbered('head', heads)}.")
     assert call.memory is not None
-    query = _head(call.query, head)[row]  # [D]
-    keys, values = _head(call.memory.keys, head), _head(call.memory.values, head)  # [S, D], [S, Dv]
-    if isinstance(module.score, formulas.Covered) and call.extra is not None:
-        keys = module.score.cover(keys, call.extra[0])
-    scores = _head(call.scores, head)[row]  # [S]
-    if hasattr(module.normalise, "visible") and call.centre is not None:
-        scores = scores.masked_fill(~module.normalise.visible(call.scores, call.centre)[0, row], -torch.inf)
+    terms = terms_of(module, call)
+    shown = {name: _head(terms[name], head) for name in ("left", "right") if name in terms}
+    if "left" in shown:
+        shown["left"] = shown["left"][row]
+    constants = {name: part for name, part in terms.items() if name not in shown}
     return {
         "heads": heads,
-        "query": numbers(query),
-        "formula": _sides(module.score, query, keys),
-        "scores": numbers(scores),
+        "query": numbers(_head(call.query, head)[row]),
+        "formula": {
+            name: numbers(part) if isinstance(part, Tensor) else part for name, part in (constants | shown).items()
+        },
+        "scores": numbers(_head(visible_scores(module, call), head)[row]),
         "weights": numbers(_head(call.weights, head)[row]),
-        "values": numbers(values),
+        "values": numbers(_head(call.memory.values, head)),
         "context": numbers(_head(call.context, head)[row]),
         "centre": None if call.centre is None else float(call.centre[0, row]),
         "half_width": int(getattr(module.normalise, "half_width", 0)),
@@ -99,21 +99,33 @@ def _head(tensor: Tensor, head: int) -> Tensor:
     return tensor[0, head if tensor.shape[1] > 1 else 0] if tensor.dim() == 4 else tensor[0]
 
 
-def _sides(score: Any, query: Tensor, keys: Tensor) -> dict[str, Any]:
-    """The formula of a score as the page computes it, with the terms of the query, `left`, and the memory, `right`."""
+def visible_scores(module: Attention, call: AttentionCall) -> Tensor:
+    """The scores of a call, -inf outside the window of local attention: [B, (H), T, S]."""
+    if not hasattr(module.normalise, "visible") or call.centre is None:
+        return call.scores
+    return call.scores.masked_fill(~module.normalise.visible(call.scores, call.centre), -torch.inf)
+
+
+def terms_of(module: Attention, call: AttentionCall) -> dict[str, Any]:
+    """The formula of a module's score as the page computes it: the terms of the query, `left` [B, (H), T, D], and of
+    the memory, `right` [B, (H), S, D], and what is the same for all calls."""
+    assert call.memory is not None
+    score: Any = module.score
+    query, keys = call.query, call.memory.keys
+    if isinstance(score, formulas.Covered) and call.extra is not None:
+        keys = score.cover(keys, call.extra)
     scale = {formulas.dot: 1.0, formulas.scaled_dot: keys.shape[-1] ** -0.5}.get(score)
     if scale is not None or isinstance(score, formulas.General):
-        found: dict[str, Any] = {"kind": "dot", "left": query, "right": keys, "scale": scale or 1.0}
-    elif isinstance(score, formulas.Cosine):
+        return {"kind": "dot", "left": query, "right": keys, "scale": scale or 1.0}
+    if isinstance(score, formulas.Cosine):
         strength = float(nn.functional.softplus(score.raw_strength))
-        found = {"kind": "cosine", "left": query, "right": keys, "scale": strength}
-    elif isinstance(score, formulas.Location):
-        found = {"kind": "location", "left": query @ score.W.weight[: len(keys)].T}
-    elif isinstance(score, formulas.Perceptron) and not isinstance(score, formulas.NormedAdditive):
-        found = {"kind": "additive", "left": score.project_query(query), "right": keys, "v": score.v.weight[0]}
-    else:  # the page has no formula for others, such as the offset of NormedAdditive
-        found = {"kind": "fixed" if score is formulas.uniform else "unknown"}
-    return {name: numbers(part) if isinstance(part, Tensor) else part for name, part in found.items()}
+        return {"kind": "cosine", "left": query, "right": keys, "scale": strength}
+    if isinstance(score, formulas.Location):
+        return {"kind": "location", "left": query @ score.W.weight[: keys.shape[-2]].T}
+    if isinstance(score, formulas.Perceptron) and not isinstance(score, formulas.NormedAdditive):
+        return {"kind": "additive", "left": score.project_query(query), "right": keys, "v": score.v.weight[0]}
+    # The page has no formula for others, such as the offset of NormedAdditive.
+    return {"kind": "fixed" if score is formulas.uniform else "unknown"}
 
 
 def numbers(tensor: Tensor) -> Any:
@@ -135,10 +147,42 @@ def follow_path(
     "adds" is false in a post-norm layer, where the contributions do not sum to the stream. "lens" is the prediction if
     this layer were the last one, softmax(W norm(x)) (nostalgebraist 2020), each word described by `name`.
     """
-    every = [one for one in model.modules() if isinstance(one, TransformerLayer)]
-    layers = [one for one in every if (one.cross_attention is None) == (name is None)]
+    layers = layers_of(model, decodes=name is not None)
     if not layers:
         raise DataError("Only a Transformer has a path through layers to show; this model has none.")
+    with follow_layers(layers) as seen:
+        run()
+    at_step = [
+        {part: value[0, :, t] if part.endswith("_heads") else value[0, t] for part, value in one.items()}
+        for one in seen
+    ]
+    return [
+        {
+            "layer": place,
+            "adds": adds(layer),
+            **{part: numbers(value) for part, value in one.items()},
+            **({} if name is None else {"lens": _likeliest(model, one["stream"], name)}),
+        }
+        for place, (layer, one) in enumerate(zip(layers, at_step, strict=True))
+    ]
+
+
+def layers_of(model: nn.Module, decodes: bool) -> list[TransformerLayer]:
+    """The layers of a Transformer's decoder, or of its encoder; none for other models."""
+    every = [one for one in model.modules() if isinstance(one, TransformerLayer)]
+    return [one for one in every if (one.cross_attention is not None) == decodes]
+
+
+def adds(layer: TransformerLayer) -> bool:
+    """Whether the contributions of the sublayers sum to the stream after the layer."""
+    return isinstance(layer.join_feed, PreNorm)
+
+
+@contextmanager
+def follow_layers(layers: Sequence[TransformerLayer]) -> Iterator[list[dict[str, Tensor]]]:
+    """While the block runs, keep for each layer: `before` and `stream`, its input and output [B, T, D], the
+    contributions `self`, `cross` and `feed` [B, T, D], and the contexts of their heads, `self_heads` and `cross_heads`
+    [B, H, T, D/H]."""
     seen: list[dict[str, Tensor]] = [{} for _ in layers]
 
     def keep(place: int, part: str, take: Callable[[Any], Tensor]) -> Callable[..., None]:
@@ -149,8 +193,9 @@ def follow_path(
 
         return hook
 
-    def at_step(output: Any) -> Tensor:
-        return (output[0] if isinstance(output, tuple) else output)[0, t]  # [D]
+    def first(output: Any) -> Tensor:
+        found: Tensor = output[0] if isinstance(output, tuple) else output
+        return found
 
     with ExitStack() as stack:
         for place, layer in enumerate(layers):
@@ -158,28 +203,24 @@ def follow_path(
             if layer.cross_attention is not None:
                 parts["cross"] = layer.cross_attention
             for part, module in parts.items():
-                stack.enter_context(module.register_forward_hook(keep(place, part, at_step)))
+                stack.enter_context(module.register_forward_hook(keep(place, part, first)))
                 attention = getattr(module, "attention", None)  # an SSRU has none
                 if isinstance(attention, Attention):
-                    heads = keep(place, f"{part}_heads", lambda look: look.context[0, :, t])  # [H, D/H]
+                    heads = keep(place, f"{part}_heads", lambda look: look.context)
                     stack.enter_context(attention.register_forward_hook(heads))
-            stack.enter_context(layer.register_forward_pre_hook(keep(place, "before", at_step)))
-            stack.enter_context(layer.register_forward_hook(keep(place, "stream", at_step)))
-        run()
-    return [
-        {
-            "layer": place,
-            "adds": isinstance(layer.join_feed, PreNorm),
-            **{part: numbers(value) for part, value in one.items()},
-            **({} if name is None else {"lens": _likeliest(model, one["stream"], name)}),
-        }
-        for place, (layer, one) in enumerate(zip(layers, seen, strict=True))
-    ]
+            stack.enter_context(layer.register_forward_pre_hook(keep(place, "before", first)))
+            stack.enter_context(layer.register_forward_hook(keep(place, "stream", first)))
+        yield seen
+
+
+def predict_early(model: nn.Module, stream: Tensor) -> Tensor:
+    """The logits if the residual stream [..., D] after a decoder layer were that after the last one."""
+    logits: Tensor = model.output(model.decoder_norm(stream))  # type: ignore[operator]
+    return logits
 
 
 def _likeliest(model: nn.Module, stream: Tensor, name: Callable[[int], dict[str, Any]]) -> list[dict[str, Any]]:
-    logits: Tensor = model.output(model.decoder_norm(stream))  # type: ignore[operator]  # [V]
-    chances, ids = logits.double().softmax(-1).topk(LIKELIEST)
+    chances, ids = predict_early(model, stream).double().softmax(-1).topk(LIKELIEST)
     return [{**name(int(index)), "probability": float(chance)} for chance, index in zip(chances, ids, strict=True)]
 
 

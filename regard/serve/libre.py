@@ -299,7 +299,7 @@ async def suggest(call: Admitted, body: schemas.SuggestRequest) -> schemas.Succe
         raise RefusedError(403, "Suggestions are disabled on this server.")
     call.check_size(body.q, body.s)
     line = json.dumps(body.model_dump(include={"q", "s", "source", "target"}), ensure_ascii=False)
-    with call.service.suggestions.open("a", encoding="utf-8") as file:
+    with call.service.suggestions.open("a", encoding="utf-8", newline="\n") as file:
         file.write(f"{line}\n")
     return schemas.Success(success=True)
 

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ NICE = 5  # models run at a lower priority than the server, whose tasks are shor
 def load_service(run: str, limits: Limits, engine: str, threads: int) -> Answer:
     """Load a model in its process; returns the function that calls its methods."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the server decides when its models end
-    os.nice(NICE)
+    if sys.platform != "win32":
+        os.nice(NICE)
     logging.basicConfig(level=logging.WARNING)
     log.addFilter(OncePerMinute())
     model = load_model(run, limits, engine, threads)

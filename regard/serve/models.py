@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.api.drafts import Translation
 from regard.api.flags import NOTES
@@ -22,6 +22,7 @@ from regard.corpora import Example
 from regard.decode.beam import SearchStep
 from regard.errors import DataError, numbered
 from regard.look import html
+from regard.look.attribution import methods_of
 from regard.look.change import Change, Mask, SetRow, ShiftRow, Silence, Temperature, change
 from regard.look.html import page_tree
 from regard.look.record import attentions
@@ -48,15 +49,16 @@ _COMPARED = 2000  # characters of a text used to detect its language
 
 
 @contextmanager
-def interruptible(model: nn.Module, running: Running) -> Iterator[None]:
-    """Before every attention call, check whether the call is stopped; if so, end the block with StoppedError."""
+def interruptible(model: Any, running: Running) -> Iterator[None]:
+    """Before every call of attention or of the output layer, check whether the call is stopped; if so, end the block
+    with StoppedError."""
 
     def check(*_: Any) -> None:
         if running.stopped():
             raise StoppedError
 
     with ExitStack() as stack:
-        for module in attentions(model).values():
+        for module in (*attentions(model).values(), model.output):
             stack.enter_context(module.register_forward_pre_hook(check))
         yield
 
@@ -117,6 +119,7 @@ class TranslationModel(ServedModel):
             **examples.opening(self._examples, codes["source"]),
             "aligned": any(example.alignment for example in self._examples),
             "fixed": is_fixed(self.translator.model),
+            "methods": methods_of(self.translator.model),
             "flags": NOTES,
         }
 
@@ -185,7 +188,10 @@ class TranslationModel(ServedModel):
             longest = len(target) + 1
         self._check_size(look, len(source), longest, answered=not look.tree)
         with interruptible(self.translator.model, running):
-            trace = self.translator.look(look.text, target, changes=changes, tree=look.tree, beam=look.beam)
+            trace = self.translator.look(
+                look.text, target, changes=changes, tree=look.tree, by=look.by or (), against=look.against,
+                beam=look.beam,
+            )  # fmt: skip
         self._check_size(look, len(source), len(trace.target.tokens))
         marks = (*trace.changes, *describe_forced(self.translator.target_vocabulary, forced))
         trace = dataclasses.replace(_part(trace, look), changes=marks)
@@ -419,6 +425,9 @@ def _part(trace: Trace, look: TraceRequest) -> Trace:
                 raise DataError(f"There is no {part} {number}; this model has {numbered(part, count)}.")
     kept = {}
     for name, seen in trace.attention.items():
+        if seen.kind == "attribution":
+            kept[name] = seen
+            continue
         if look.layers is not None and seen.layer not in look.layers:
             continue
         if look.heads is not None:

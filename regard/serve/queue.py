@@ -43,6 +43,8 @@ class TraceRequest(NamedTuple):
     tree: bool = False
     layers: tuple[int, ...] | None = None  # the layers and heads to return; None is all
     heads: tuple[int, ...] | None = None
+    by: str | None = None  # an attribution method, and the word that it compares with
+    against: str | None = None
 
 
 class MethodCall(NamedTuple):

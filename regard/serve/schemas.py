@@ -366,7 +366,15 @@ class Part(Strict):
 
 
 class TraceRequest(Part, LookRequest):
-    pass
+    by: str | None = Field(
+        None,
+        description="return an attribution as well: from which source words each target word came, by one of the "
+        "model's `methods`; not together with changes",
+        examples=["alti"],
+    )
+    against: str | None = Field(
+        None, description="with a gradient or occlusion method: why each word was written and not this word or piece"
+    )
 
 
 class BeamRequest(Part, SearchRequest):

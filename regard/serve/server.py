@@ -4,7 +4,6 @@ import asyncio
 import errno
 import gc
 import logging
-import resource
 import signal
 import socket
 import sys
@@ -24,6 +23,8 @@ from regard.serve.languages import check_code
 from regard.serve.limits import Limits, OncePerMinute
 from regard.serve.service import Service
 
+if sys.platform != "win32":
+    import resource
 if TYPE_CHECKING:
     from regard.serve.middleware import Middleware
 
@@ -85,8 +86,9 @@ def serve(
         logging.getLogger(name).addFilter(OncePerMinute())
     sys.setswitchinterval(_SWITCH)
     limits = limits or Limits()
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    limits = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
+    if sys.platform != "win32":  # its sockets are not files
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        limits = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
     service = Service([str(run) for run in runs], limits, access, engine)
     service.unnamed = dict(zip(("source", "target"), languages, strict=True))
     service.suggestions = None if suggestions is None else Path(suggestions)
@@ -121,7 +123,7 @@ def _server(middleware: "Middleware") -> Server:
         http="h11",  # it bounds the head of a request, unlike httptools
         h11_max_incomplete_event_size=2 * limits.header_bytes,  # the middleware is exact
         ws="none",
-        loop="uvloop",
+        loop="asyncio" if sys.platform == "win32" else "uvloop",  # which does not support Windows
         log_config=None,
         access_log=False,
         server_header=False,
@@ -159,7 +161,8 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform != "win32":  # there, it would share the port with another server
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except (OSError, OverflowError) as error:
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:

@@ -6,7 +6,6 @@ them between two decoding steps.
 """
 
 import logging
-import signal
 import threading
 import time
 from collections import Counter
@@ -183,7 +182,7 @@ class Worker:
             if self._process.silence > 2 * self.limits.stuck:
                 log.error("The model %s is stuck; ending its process", self.name)
                 self._stuck = True
-                self._process.signal(signal.SIGKILL)
+                self._process.kill()
                 call.result.exception()  # waits until the end is noticed
 
     def _serve(self, taken: "Ticket | list[Row]") -> None:

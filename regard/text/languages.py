@@ -22,12 +22,10 @@ _COMMON = """
     pt o a os as um uma é e que não de para com em do da dos das no na mais por se como mas está são eu ele ela você
     pt isso seu sua muito foi me ao onde quando quem obrigado olá aqui hoje
 """
-_WORDS: dict[str, set[str]] = {}
+WORDS: dict[str, set[str]] = {}
 for _language, *_words in map(str.split, _COMMON.strip().split("\n")):
-    _WORDS.setdefault(_language, set()).update(_words)
-_IN_NAMES = (
-    "a as d da das de dei del della den der des di do dos du e el en es in l la las le les lo los o os van von y"
-)
+    WORDS.setdefault(_language, set()).update(_words)
+IN_NAMES = "a as d da das de dei del della den der des di do dos du e el en es in l la las le les lo los o os van von y"
 _READ = 400  # words of a text that are compared
 
 
@@ -37,7 +35,7 @@ def common_words(text: str, language: str) -> int:
     >>> common_words("Je ne sais pas.", "fr"), common_words("Je ne sais pas.", "en")
     (3, 0)
     """
-    known = _WORDS.get(language.replace("_", "-").split("-")[0].lower(), set())
+    known = WORDS.get(language.replace("_", "-").split("-")[0].lower(), set())
     return sum(map(known.__contains__, re.findall(r"[^\W\d_]+", text.lower())[:_READ]))
 
 
@@ -49,11 +47,11 @@ def other_language(text: str, own: str) -> str:
     not listed are not recognised.
     """
     own = own.replace("_", "-").split("-")[0].lower()
-    if own not in _WORDS:
+    if own not in WORDS:
         return ""
     words = re.findall(r"[^\W\d_]+", text.lower())[:_READ]
-    counts = {language: sum(map(known.__contains__, words)) for language, known in _WORDS.items()}
+    counts = {language: sum(map(known.__contains__, words)) for language, known in WORDS.items()}
     best = max(counts, key=lambda language: counts[language])
-    proofs = (set(words) & _WORDS[best]) - _WORDS[own] - set(_IN_NAMES.split())
+    proofs = (set(words) & WORDS[best]) - WORDS[own] - set(IN_NAMES.split())
     plainly = len(proofs) >= 2 and 4 * counts[best] >= len(words) and counts[best] >= 3 * counts[own]
     return best if plainly else ""

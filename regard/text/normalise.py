@@ -12,7 +12,7 @@ FORMS = ("none", *UNICODE, PUNCTUATION)
 
 # Typographic marks and their ASCII, character by character, so that positions stay. A long dash inside a word stays.
 _MARKS = "“”„‟«»‘’‚‛´‐‑‒–−\u00a0\u2009\u202f"
-_ASCII = dict(zip(_MARKS, '"' * 6 + "'" * 5 + "-" * 5 + " " * 3, strict=True))
+ASCII = dict(zip(_MARKS, '"' * 6 + "'" * 5 + "-" * 5 + " " * 3, strict=True))
 _MARK = re.compile(f"[{_MARKS}]")  # faster than `str.translate` for rare marks
 _FOLDED = str.maketrans('"—―', "'--")
 _DASH = re.compile(r"(?<!\w)[—―]|[—―](?!\w)")
@@ -94,7 +94,7 @@ def _has_surrogates(text: str) -> bool:
 def _straight(text: str) -> str:
     """Punctuation as ASCII, in the same number of characters; quoted text in double quotation marks."""
     if not text.isascii():
-        text = _MARK.sub(lambda found: _ASCII[found[0]], text)
+        text = _MARK.sub(lambda found: ASCII[found[0]], text)
         if "—" in text or "―" in text:
             text = _DASH.sub("-", text)
     return _CUT_OFF.sub('"', _QUOTED.sub(r'"\1"', text)) if _BORDER.search(text) else text
@@ -105,7 +105,7 @@ def fold_marks(text: str) -> str:
 
     Unlike `PUNCTUATION`, it does not depend on the context, so that parts of texts can be compared.
     """
-    return _MARK.sub(lambda found: _ASCII[found[0]], text).translate(_FOLDED)
+    return _MARK.sub(lambda found: ASCII[found[0]], text).translate(_FOLDED)
 
 
 def _chunks(text: str, form: str) -> list[str]:

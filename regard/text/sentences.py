@@ -11,24 +11,28 @@ from collections.abc import Sequence
 Span = tuple[int, int]  # code points [start, end)
 
 _BREAK = re.compile(r"\n[^\S\n]*\n|<br {0,4}/?>|\u2029", re.IGNORECASE)
-_WIDE = frozenset("。！？｡")  # end a sentence without white space after them
-_MARKS = ".!?…؟۔।॥։።‼⁇⁈⁉"  # end one before white space
+WIDE = frozenset("。！？｡")  # end a sentence without white space after them
+MARKS = ".!?…؟۔।॥։።‼⁇⁈⁉"  # end one before white space
 _CLOSERS = r"(?:[\"'”’»)\]」』）】》]|[ \u00a0\u202f]»)*+"  # French sets a space before its closing quotes
 # Matches from the start of a run of marks only and never backtracks into it, so that time is linear.
 _END = re.compile(
-    rf"(?<![{_MARKS}。！？｡])(?:[{_MARKS}]++{_CLOSERS}(?=\s|\Z)|[{_MARKS}]*+[。！？｡][{_MARKS}。！？｡]*+{_CLOSERS})"
+    rf"(?<![{MARKS}。！？｡])(?:[{MARKS}]++{_CLOSERS}(?=\s|\Z)|[{MARKS}]*+[。！？｡][{MARKS}。！？｡]*+{_CLOSERS})"
 )
 _SPACE = re.compile(r"\s+")
 _WORD = re.compile(r"\w+(?:['’]\w+)*|([^\w\s])\1*")
 # Abbreviations that come before a name or a number; their full stop does not end a sentence.
-_ABBREVIATIONS = frozenset((
+ABBREVIATIONS = frozenset((
     "mr", "mrs", "ms", "dr", "prof", "st", "gen", "col", "lt", "sgt", "capt", "rev", "hon", "sen", "rep", "gov", "mme",
     "mt", "ft", "vs", "cf", "fig", "vol", "ed", "pp", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sept", "sep",
     "oct", "nov", "dec", "mm", "mlle", "mgr", "messrs", "bros", "dept", "approx", "ave", "blvd", "hr", "hrn", "fr",
     "bzw", "vgl", "ca", "env", "adm", "cmdr", "maj", "pres", "supt", "jr",
 ))  # fmt: skip
-_NUMBERED = frozenset(("no", "nos", "nr", "p", "art", "sec", "ch", "chap", "eq", "par", "tel", "bd", "abs", "kap"))
-_MONTHS = re.compile(r"(?:Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember)\b")
+NUMBERED = frozenset(("no", "nos", "nr", "p", "art", "sec", "ch", "chap", "eq", "par", "tel", "bd", "abs", "kap"))
+MONTHS = (
+    "Januar", "Februar", "März", "April", "Mai", "Juni",
+    "Juli", "August", "September", "Oktober", "November", "Dezember",
+)  # fmt: skip
+_MONTHS = re.compile(rf"(?:{'|'.join(MONTHS)})\b")
 _LONGEST = 6  # letters and dots before a full stop that are checked
 _LABEL = 3  # characters of a list label: "1.", "12.", "a."
 _CLAUSES = (re.compile(r"[;:—–；：](?=\s|\Z)|[；：]"), re.compile(r"[,،](?=\s|\Z)|[，、]"), re.compile(r"\s"))
@@ -81,7 +85,7 @@ def split_clauses(text: str, sentence: Span, starts: Sequence[int], most: int) -
 
 def _ends(text: str, mark: re.Match[str], start: int, end: int) -> bool:
     """Whether a sentence that began at `start` ends with `mark`."""
-    if not _WIDE.isdisjoint(mark[0]):
+    if not WIDE.isdisjoint(mark[0]):
         # Quoted speech continues after its closing bracket: 「…。」と言った
         return not (mark[0][-1] in "」』" and text[mark.end() : mark.end() + 1] in ("と", "っ"))
     space = _SPACE.match(text, mark.end(), end)
@@ -108,9 +112,9 @@ def _abbreviated(text: str, start: int, stop: int, after: int) -> bool:
     if not word:
         return _MONTHS.match(text, after) is not None
     initials = all(len(part) == 1 for part in word.split(".")) if len(word) > 1 else word.isupper() and word != "I"
-    if word.lower() in _NUMBERED:
+    if word.lower() in NUMBERED:
         return text[after].isdigit()
-    return initials or word.lower() in _ABBREVIATIONS
+    return initials or word.lower() in ABBREVIATIONS
 
 
 def trim(text: str, span: Span) -> Span:

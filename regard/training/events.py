@@ -142,7 +142,7 @@ class Journal:
         odd = {name for name, number in numbers.items() if isinstance(number, float) and not math.isfinite(number)}
         finite = {**numbers, **dict.fromkeys(odd)}
         try:
-            with open(self.path, "a", encoding="utf-8") as stream:
+            with open(self.path, "a", encoding="utf-8", newline="\n") as stream:
                 stream.write(json.dumps({"step": step, **finite}) + "\n")
         except OSError as error:
             raise RunError(

@@ -9,7 +9,7 @@ from regard.look.maps import map_of, size_of
 from regard.look.palette import paint
 from regard.look.palette import palette as find_palette
 from regard.look.table import Label, Show, arrange, right_to_left
-from regard.look.text import columns, label, wrap
+from regard.look.text import columns, label, visible, wrap
 from regard.look.trace_data import Attended, TraceData
 from regard.look.trace_file import fits
 from regard.symbols import SYMBOLS, UNKNOWN
@@ -121,6 +121,10 @@ def _remarks(trace: TraceData) -> list[str]:
         if "copy" in seen.step_values:
             words = (f"{_written(trace, seen, t)} {share:.2f}" for t, share in enumerate(seen.step_values["copy"]))
             lines.append("copied: " + ", ".join(words))
+    for seen in (one for one in trace.attention.values() if one.kind == "attribution" and "source" in one.step_values):
+        pairs = zip(trace.target.tokens, seen.step_values["source"], strict=True)
+        words = (f"{token.text} {share:.2f}" for token, share in pairs)
+        lines.append(f"from the source, by {visible(seen.name)}: {', '.join(words)}")
     for kind in ("encoder", "decoder"):
         near = [one for one in trace.attention.values() if one.kind == kind and one.score in ("relative", "alibi")]
         if near:

@@ -2,6 +2,7 @@
 
 import { field, h, menu, put, renew, segments, select, toggle } from "./dom.js";
 import { exporter } from "./export.js";
+import { host } from "./host.js";
 import { drawMatrix } from "./matrix.js";
 import { drawRibbons } from "./ribbons.js";
 import { state } from "./state.js";
@@ -9,7 +10,7 @@ import { table as asTable } from "./tables.js";
 import { palettes } from "./palette.js";
 import { summary, tableOf } from "./trace.js";
 import { View } from "./views.js";
-import { caption, kindBox } from "./wording.js";
+import { caption, compares, kindBox, methodOf, named, nameOf, spelled } from "./wording.js";
 
 const NAMES = [
   "form",
@@ -32,6 +33,10 @@ const LEADS = {
   table: "Each row is a word being written, each number the weight of a source word. The weights of a row add up to 1.",
 };
 
+const EXPLAINS =
+  "For each word that it writes, from which source words it came, by a method other than attention: the stronger, the more.";
+const COMPARES = " Choose a word of the translation to see why it was written and not another one.";
+
 const SELF = {
   encoder:
     "Self-attention: while it reads, each word of the source (SIDE) takes in some of the other words of the same sentence.",
@@ -41,7 +46,8 @@ const SELF = {
 const SIDES = { ribbons: "below", matrix: "a row", table: "a row" };
 
 /** What is drawn, in one sentence for each kind of attention. */
-function lead(kind, form) {
+function lead({ kind, name }, form) {
+  if (kind === "attribution") return EXPLAINS + (host.live && compares(name) ? COMPARES : "");
   if (SELF[kind]) return SELF[kind].replace("SIDE", SIDES[form] ?? SIDES.ribbons);
   return LEADS[form] ?? LEADS.ribbons;
 }
@@ -70,6 +76,7 @@ class Alignment extends View {
       [this.place, this.caption, this.summary],
       [["trace", "models", "theme", ...NAMES], () => this.show()],
       [["t", "s", "preview"], () => this.mark?.()],
+      [["t"], () => this.other && this.showButtons()],
     );
   }
 
@@ -84,10 +91,15 @@ class Alignment extends View {
     renew(this.place, element);
     const drawing = () => this.place.querySelector("svg") ?? drawMatrix(shown, trace).element.firstChild;
     this.showLead(
-      trace.looks ? lead(shown.seen.kind, form) : FIXED,
+      trace.looks || shown.seen.kind === "attribution" ? lead(shown.seen, form) : FIXED,
       exporter("alignment", drawing, () => ({ shown, trace })),
     );
-    renew(this.controls, this.buttons(trace, shown));
+    this.showButtons();
+    const { layer, changes } = state.values; // another sentence is explained by the same method
+    if (host.model()?.methods?.includes(layer) && shown.seen.name !== layer && !changes.length && this.asked !== trace) {
+      this.asked = trace;
+      this.attribute(layer, "");
+    }
     const detail = !trace.looks
       ? ""
       : form === "ribbons"
@@ -99,6 +111,11 @@ class Alignment extends View {
     this.caption.title = shown.caption; // the same in the words of `regard look`
     put(this.summary, summary(shown));
     mark?.();
+  }
+
+  showButtons() {
+    const trace = state.get("trace");
+    renew(this.controls, this.buttons(trace, chosenTable(trace)));
   }
 
   buttons(trace, shown) {
@@ -120,10 +137,12 @@ class Alignment extends View {
         form,
         set("form"),
       ),
-      kindBox(trace, kind, (one) =>
+      kindBox(trace, kind === "attribution" ? trace.kind : kind, (one) =>
         choose(one === "cross" ? null : trace.modules.findLast((seen) => seen.kind === one).key),
       ),
+      this.methods(trace, shown.seen, choose),
       layers.length > 1 &&
+        kind !== "attribution" &&
         select(
           "Layer",
           layers.map((seen) => ({ value: seen.key, text: String(seen.layer) })),
@@ -163,6 +182,52 @@ class Alignment extends View {
         form === "ribbons" && this.slider(),
       ),
     ];
+  }
+
+  /** Attention, or another method to say which source words a word came from; and the word that it is compared with. */
+  methods(trace, seen, choose) {
+    const here = trace.modules.filter((one) => one.kind === "attribution").map((one) => one.name);
+    const able = host.live && !state.get("changes").length ? (host.model()?.methods ?? []) : [];
+    const chosen = seen.kind === "attribution" ? seen.name : "";
+    const method = methodOf(chosen),
+      t = state.get("t");
+    const others = host.live && compares(method) && t !== null ? (trace.target.tokens[t]?.topk ?? []) : [];
+    this.other = host.live && compares(method);
+    const show = (name, against = "") =>
+      !name || here.includes(nameOf(name, against))
+        ? choose(name ? nameOf(name, against) : null)
+        : this.attribute(name, against);
+    const names = [...new Set([...able, ...here.map((name) => (host.live ? methodOf(name) : name))])];
+    const pieces = others.map((one) => one.text).filter((piece) => piece !== trace.target.tokens[t].piece);
+    return [
+      names.length > 0 &&
+        select(
+          "Explained by",
+          [{ value: "", text: "its own attention" }, ...names.map((value) => ({ value, text: named(value) }))],
+          host.live ? method : chosen,
+          (name) => show(name),
+        ),
+      pieces.length > 0 &&
+        select(
+          "and not",
+          [{ value: "", text: "\u2014" }, ...pieces.map((value) => ({ value, text: spelled(value) }))],
+          chosen.slice(nameOf(method, " ").length - 1),
+          (against) => show(method, against),
+        ),
+    ];
+  }
+
+  /** Let the server attribute the words of the translation, and show what it finds. */
+  async attribute(method, against) {
+    const trace = state.get("trace"),
+      name = nameOf(method, against);
+    put(this.caption, "Waiting for the model\u2026");
+    try {
+      const found = await host.attribute(method, against);
+      if (state.get("trace") === trace) state.set({ trace: trace.with(found, name), layer: name, head: null });
+    } catch (error) {
+      if (error.name !== "AbortError") put(this.caption, error.message);
+    }
   }
 
   slider() {

@@ -122,7 +122,7 @@ class Compare extends View {
   showHeads(trace, errors, worth) {
     const order = state.get("sort"),
       of = (kind) => trace.modules.filter((one) => one.kind === kind);
-    const kind = of(this.kind).length ? this.kind : (trace.module(state.get("layer"))?.kind ?? "cross");
+    const kind = of(this.kind).length ? this.kind : (trace.stepModule(state.get("layer"), state.get("head"))?.kind ?? "cross");
     const modules = of(kind);
     const heads = measuredHeads(trace, modules, order, errors?.heads, worth);
     const orders = [

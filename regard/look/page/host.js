@@ -15,6 +15,8 @@ export const host = {
   path: async (t, seen, lane) => null,
   /** How much less likely the translation is without each head, or null. */
   worth: async () => null,
+  /** A trace with the source words that each word came from, by a method; `against` is a piece to compare with. */
+  attribute: async (method, against) => null,
   /** Translate the text again, or from a prefix. */
   translate: () => {},
   goOn: (prefix) => {},

@@ -112,7 +112,20 @@ export class Trace {
 
   /** The module to go through step by step: the chosen one, or the one whose rows belong to the word being written. */
   stepModule(layer, head) {
-    return this.module(layer === null && head === null ? this.stepped : layer);
+    const explained = this.module(layer)?.kind === "attribution"; // which has no steps
+    return this.module(explained || (layer === null && head === null) ? this.stepped : layer);
+  }
+
+  /** This trace with a module of another trace of the same words. */
+  with(other, name) {
+    const { views } = this.tree,
+      added = other.tree.views.modules.filter((one) => one.name === name);
+    return new Trace({
+      ...this.tree,
+      attention: { ...this.tree.attention, [name]: other.tree.attention[name] },
+      steps: [...(this.tree.steps ?? []), ...(other.tree.steps ?? []).filter((one) => one.name === name)],
+      views: { ...views, modules: [...views.modules, ...added] },
+    });
   }
 
   /** What to say beside step t of a head that aligns the word just read; nothing for all others. */

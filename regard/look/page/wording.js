@@ -13,7 +13,41 @@ const KINDS = {
   encoder: () => "Self-attention of the encoder, source words looking at source words",
   decoder: () => "Self-attention of the decoder, each word looking at the words before it",
   fixed: () => "No attention: one vector of the whole sentence",
+  attribution: (_, { name }) => `Not attention, but ${named(name)}`,
 };
+
+/** The methods that say which source words a word came from, in words; those of METHODS in look/attribution.py. */
+const METHODS = {
+  attention: "attention",
+  "attention-norm": "attention times the length of the values",
+  rollout: "attention rollout",
+  alti: "ALTI+",
+  "value-zeroing": "value zeroing",
+  gradient: "gradient times input",
+  "integrated-gradients": "integrated gradients",
+  "occlusion-masked": "what is lost when a word is masked",
+  "occlusion-unknown": "what is lost when a word is replaced",
+  "occlusion-removed": "what is lost when a word is removed",
+};
+const AGAINST = " against ";
+
+/** Whether a method compares two words: gradients and occlusion do. */
+export const compares = (method) => /^(gradient|integrated|occlusion)/.test(method);
+
+/** A method and the word that it compares with, as the name of a module has them. */
+export const methodOf = (name) => name.split(AGAINST)[0];
+export const nameOf = (method, against) => method + (against ? AGAINST + against : "");
+
+/** A piece as a word of its own. */
+export const spelled = (piece) => piece.replaceAll("\u2581", " ").trim() || piece;
+
+/** The name of an attribution in words. */
+export function named(name) {
+  const [method, against] = name.split(AGAINST);
+  const [first, place] = method.split(":");
+  const text = (METHODS[first] ?? first) + (place ? ` (${place})` : "");
+  return against ? `${text}, why not \u2018\u2068${spelled(against)}\u2069\u2019` : text;
+}
 
 /** What the head is for that is shown first. */
 export const ALIGNING = "the head that aligns words";
@@ -33,8 +67,8 @@ export function caption(table, trace, { words, special, renormalise }) {
   const { seen } = table;
   const many = trace.modules.filter((one) => one.kind === seen.kind).length > 1;
   const parts = [
-    (KINDS[seen.kind] ?? KINDS.cross)(trace.model.name),
-    many && `layer ${seen.layer}`,
+    (KINDS[seen.kind] ?? KINDS.cross)(trace.model.name, seen),
+    many && seen.kind !== "attribution" && `layer ${seen.layer}`,
     seen.weights.shape[0] > 1 && table.head,
     table.aligning && ALIGNING,
     seen.kind === "cross" && seen.query === "previous" && "computed from the state before each word",

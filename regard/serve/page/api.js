@@ -10,6 +10,12 @@ export class Refused extends Error {
   }
 }
 
+/** Where requests are sent to; null without a server. */
+export const address = location.origin;
+
+/** The page of an exported file, without data. */
+export const emptyFile = async () => (await fetch("/page/file.html")).text();
+
 /** Keep a token for this tab; it is sent as a header and never becomes part of an address. */
 export const keepToken = (token) => sessionStorage.setItem(KEY, token);
 

@@ -2,7 +2,7 @@
 
 import "./views.js";
 import { openAlternatives } from "./alternatives.js";
-import { keepToken, Refused } from "./api.js";
+import { emptyFile, keepToken, Refused } from "./api.js";
 import { announce, button, h, put, renew, segments } from "./dom.js";
 import { host } from "./host.js";
 import { showKeys } from "./keys.js";
@@ -21,6 +21,7 @@ import {
   step,
   translate,
   translators,
+  attribute,
   worth,
 } from "./session.js";
 import { state } from "./state.js";
@@ -33,13 +34,14 @@ Object.assign(host, {
   step,
   before,
   path,
+  attribute,
   worth,
   translate,
   goOn,
   alternatives: openAlternatives,
   elsewhere,
   alignmentErrors,
-  file: async () => (await fetch("/page/file.html")).text(),
+  file: emptyFile,
 });
 
 const THEMES = { auto: "System", light: "Light", dark: "Dark" };

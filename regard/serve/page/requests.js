@@ -1,5 +1,6 @@
 // The same translation or caption from elsewhere: the request as curl, Python and JavaScript.
 
+import { address } from "./api.js";
 import { button, h, renew, segments } from "./dom.js";
 import { model } from "./session.js";
 import { state } from "./state.js";
@@ -54,16 +55,16 @@ const SEND = {
 function written(chosen) {
   if (chosen.kind === "caption") {
     const query = new URLSearchParams({ model: chosen.id });
-    return SEND[language](`${location.origin}/api/v1/caption?${query}`);
+    return SEND[language](`${address}/api/v1/caption?${query}`);
   }
   const body = { q: state.get("text") || "Hello", source: chosen.source.code, target: chosen.target.code };
-  return WRITE[language](`${location.origin}/translate`, body);
+  return WRITE[language](`${address}/translate`, body);
 }
 
 /** The box "Show request" for the current contents of the panes. */
 export function requests() {
   const chosen = model();
-  if (!chosen) return null;
+  if (!chosen || address === null) return null;
   const code = h("pre", { tabindex: 0, "aria-label": "Code for this request" });
   const choose = h("div", {});
   const show = () => {

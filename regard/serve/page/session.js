@@ -183,6 +183,10 @@ export const path = async (t, { kind, name }, lane = "path") =>
     ? trace({ ...written(), t, ...(kind === "encoder" ? { name } : {}) }, "/api/v1/path", lane)
     : null;
 
+/** The source words that each word of the translation came from, by a method; `against` is a piece to compare with. */
+export const attribute = (method, against) =>
+  trace({ ...written(), by: method, ...(against ? { against } : {}) }, "/api/v1/trace", "attribute");
+
 /** How much less likely the translation is without each head. */
 export const worth = async () => (await trace(written(), "/api/v1/worth", "worth")).heads;
 

@@ -1,0 +1,171 @@
+"""The page without a server for tests: built once, its engine run by node, and its answers compared with Python's."""
+
+import base64
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from kept import kept
+from npm_parts import packages
+
+from regard.serve import site
+from regard.serve.limits import Limits
+from regard.serve.loading import load_model
+from regard.serve.models import TranslationModel
+from regard.serve.queue import TraceRequest
+from regard.serve.site import build_site
+
+CLOSE = 1e-4
+WRITERS = ("serve/graphs.py", "serve/site.py", "serve/inside.py", "serve/models.py", "interop/onnx.py")
+SCRIPT = Path(__file__).parent / "site_node.mjs"
+# Numbers without a scale of their own: sums over hundreds of terms.
+LOOSE = {
+    "query",
+    "context",
+    "left",
+    "right",
+    "values",
+    "stream",
+    "before",
+    "self",
+    "cross",
+    "feed",
+    "log_total",
+    "logit",
+}
+
+
+class NotStopped:
+    """A call that nobody stops."""
+
+    def stopped(self) -> bool:
+        return False
+
+
+NEVER: Any = NotStopped()
+
+
+def built(runs: Sequence[Path | str], out: Path) -> Path:
+    """The page of some runs with the modules of now; what was exported is kept while its code stays the same."""
+    runtime = packages() / "node_modules" / "onnxruntime-web"
+    package = Path(site.__file__).parents[1]
+    code = [hashlib.sha256((package / name).read_bytes()).hexdigest() for name in WRITERS]
+    shutil.copytree(kept("site", [[str(run) for run in runs], code], lambda out: build_site(runs, out, runtime)), out)
+    for folder in (*reversed(site.FOLDERS), site.MODULES):
+        for path in folder.iterdir():
+            if (out / "page" / path.name).exists():
+                shutil.copy(path, out / "page" / path.name)
+    return out
+
+
+class Engine:
+    """The engine of a built page in a node process."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+
+    def ask(self, **request: Any) -> Any:
+        """The answer to a request of `site_node.mjs`."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        found = json.loads(self.process.stdout.readline())
+        if "error" in found:
+            raise EngineError(found["error"], found["stack"])
+        return found["answer"]
+
+    def each(self, module: str, name: str, calls: Sequence[Sequence[Any]]) -> list[Any]:
+        """What a function of a module returns for each list of arguments."""
+        return list(self.ask(module=module, name=name, each=calls))
+
+
+class EngineError(Exception):
+    """A sentence that the engine answers a request with."""
+
+
+@contextmanager
+def engine(site: Path) -> Iterator[Engine]:
+    process = subprocess.Popen(
+        ["node", str(SCRIPT), str(site)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    )
+    try:
+        yield Engine(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def served(run: Path | str) -> TranslationModel:
+    """The model of a run as the server has it."""
+    model = load_model(str(run), Limits())
+    assert isinstance(model, TranslationModel)
+    return model
+
+
+def in_python(model: TranslationModel, method: str, body: dict[str, Any]) -> Any:
+    """What the server answers to a request of the engine, as JSON."""
+    names = ("text", "target", "prefix", "beam", "changes", "tree")
+    given = {
+        name: tuple(value) if name in ("target", "prefix") and isinstance(value, list) else value
+        for name, value in body.items()
+    }
+    look = TraceRequest(**{name: given[name] for name in names if name in given})
+    if method == "look":
+        found: Any = model.look(look, NEVER)
+    elif method == "explain":
+        found = model.step(look, body["t"], body.get("name"), body["head"], NEVER)
+    elif method == "path":
+        found = model.path(look, body["t"], body.get("name"), NEVER)
+    elif method == "worth":
+        found = model.worth(look, NEVER)
+    else:
+        found = model.alternatives(look.text, given["prefix"], body["most"], NEVER)
+    return json.loads(model.write(found))
+
+
+def differences(theirs: Any, ours: Any, path: str = "") -> list[str]:
+    """Where two answers differ: other keys, other texts, numbers further apart than the bound."""
+    if isinstance(theirs, dict) and "base64" in theirs:
+        one, two = (_array(part) for part in (theirs, ours))
+        if one.shape != two.shape:
+            return [f"{path}: shape {one.shape}, not {two.shape}"]
+        same = np.isneginf(one) == np.isneginf(two)
+        far = np.abs(np.where(np.isfinite(one), one, 0) - np.where(np.isfinite(two), two, 0))
+        bound = CLOSE * (1 + np.abs(np.where(np.isfinite(one), one, 0))) if path.split(".")[-1] in LOOSE else CLOSE
+        return [] if same.all() and (far <= bound).all() else [f"{path}: off by {far.max():.2g}"]
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        found = [f"{path}.{name}: only in one" for name in theirs.keys() ^ ours.keys()]
+        return found + [
+            line
+            for name in theirs.keys() & ours.keys()
+            for line in differences(theirs[name], ours[name], f"{path}.{name}")
+        ]
+    if isinstance(theirs, list) and isinstance(ours, list):
+        if len(theirs) != len(ours):
+            return [f"{path}: {len(theirs)} parts, not {len(ours)}"]
+        return [
+            line
+            for at, pair in enumerate(zip(theirs, ours, strict=True))
+            for line in differences(*pair, f"{path}.{at}")
+        ]
+    if isinstance(theirs, float) or isinstance(ours, float):
+        far = abs(float(theirs) - float(ours))
+        loose = path.split(".")[-1] in LOOSE or "steps" in path
+        return [] if far <= CLOSE * (1 + abs(float(theirs)) * loose) + 1e-6 else [f"{path}: {theirs}, not {ours}"]
+    return (
+        []
+        if theirs == ours and isinstance(theirs, bool) == isinstance(ours, bool)
+        else [f"{path}: {theirs!r}, not {ours!r}"]
+    )
+
+
+def _array(stored: dict[str, Any]) -> np.ndarray[Any, Any]:
+    kind = {"float32": "<f4", "float16": "<f2"}[stored["dtype"]]
+    return np.frombuffer(base64.b64decode(stored["base64"]), kind).reshape(stored["shape"]).astype(np.float64)
