@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 # The parent itself is never forked: a fork would copy its threads and CUDA. macOS does not support forks well.
@@ -83,7 +84,8 @@ class ChildProcess:
         self._process = context.Process(target=_run_child, args=(theirs, self._beat, environment, load), daemon=True)
         self._numbers = itertools.count()
         self._calls: dict[int, Call] = {}
-        self._lock, self._sending, self._started = threading.Lock(), threading.Lock(), threading.Event()
+        self._lock, self._started = threading.Lock(), threading.Event()
+        self._outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()  # pickled messages; None is the last
         self._sent = 0.0  # time of the last watched call
         self.loaded = self._open(lambda part: None, watched=False).result  # done when `load` has returned
 
@@ -101,6 +103,7 @@ class ChildProcess:
             ended()
 
         threading.Thread(target=follow, daemon=True).start()
+        threading.Thread(target=self._deliver, daemon=True).start()
 
     def call(self, *message: Any, part: Callable[[Any], None] = lambda part: None) -> Call:
         """Call after the earlier ones; `part` receives partial results in another thread."""
@@ -180,8 +183,13 @@ class ChildProcess:
         return call
 
     def _send(self, *message: Any) -> None:
-        with self._sending, suppress(OSError):  # if the child has ended, `_receive` notices
-            self._connection.send(message)
+        """Send without waiting: a child that is stuck does not read, and its pipe holds 64 kB only."""
+        self._outbox.put(ForkingPickler.dumps(message))
+
+    def _deliver(self) -> None:
+        with suppress(OSError):  # if the child has ended, `_receive` notices
+            while (message := self._outbox.get()) is not None:
+                self._connection.send_bytes(message)
 
     def _receive(self) -> None:
         try:
@@ -203,6 +211,7 @@ class ChildProcess:
         with self._lock:
             self.dead = True
             left, self._calls = list(self._calls.values()), {}
+        self._outbox.put(None)
         for call in left:
             settle(call.result, error=error)
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,21 @@ def test_calls_in_the_thread_do_not_hide_that_the_others_are_stuck():
     assert child.silence > before
     child.join(0)
     assert isinstance(stuck.result.exception(PATIENCE), DiedError)
+
+
+def test_calls_of_a_child_that_does_not_read_return_at_once():
+    child = ChildProcess(load)
+    child.loaded.result()
+    child.signal(signal.SIGSTOP)
+    more_than_a_pipe_holds = "x" * 1_000_000
+    with ThreadPoolExecutor(1) as pool:
+        calls = pool.submit(lambda: [child.call_in_thread("variable", more_than_a_pipe_holds) for _ in range(3)])
+        try:
+            assert len(calls.result(PATIENCE)) == 3
+        finally:
+            child.kill()
+    assert [type(call.result.exception(PATIENCE)) for call in calls.result()] == [DiedError] * 3
+    child.join()
 
 
 def test_a_child_finishes_its_call_and_ends():

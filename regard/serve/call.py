@@ -114,7 +114,7 @@ class Call:
                     while worker.trouble in ("dead", "restarting"):
                         await asyncio.sleep(0.1)
                     with suppress(DiedError):
-                        return await asyncio.wrap_future(await asyncio.to_thread(worker.run_in_thread, method, *args))
+                        return await asyncio.wrap_future(worker.run_in_thread(method, *args))
         except TimeoutError:
             raise self._too_late() from None
         raise RefusedError(503, f"The model {worker.name} does not answer at the moment.", {"Retry-After": "10"})
