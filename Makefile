@@ -13,6 +13,7 @@ help:
 	@echo "make course  run the five lectures in course/ and write build/course/*.html: pages and slides"
 	@echo "make notebooks  write the lectures and the assignment as course/notebooks/*.ipynb"
 	@echo "make docs    build the documentation as a site in build/docs; runs the lectures that have changed since their last run"
+	@echo "make site    docs, course and the page without a server in one folder, build/site, for any web host; needs npm"
 	@echo "make gallery draw the pictures of docs/gallery.md again"
 	@echo "make results TABLE=NAME repeat a table of docs/results, from data to numbers; without a name, list them"
 	@echo "make package build the sdist and the wheel in dist/, and check them"
@@ -43,9 +44,21 @@ build/course/%.json: course/%.py course/render.py | $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python course/render.py build/course $<
 
 docs: $(STAMP) $(LECTURES)
-	rm -rf build/docs build/docs-pages
+	rm -rf build/docs build/docs-pages build/live
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/docs -d build/docs-pages
 	$(BIN)/python docs/check.py build/docs
+
+# The models run in the visitor's browser; links to the page of `regard serve` become live figures.
+RUNS ?= en-fr en-fr/bahdanau en-fr/cho fr-en
+RUNTIME := build/runtime/node_modules/onnxruntime-web
+site: $(STAMP) $(LECTURES)
+	rm -rf build/site build/live build/stills build/docs-pages
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix build/runtime onnxruntime-web@1.30.0
+	$(BIN)/regard page $(RUNS) --out build/live --runtime $(RUNTIME)
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/site -d build/docs-pages
+	mv build/live build/site/live
+	touch build/site/.nojekyll
+	$(BIN)/python docs/check.py build/site
 
 gallery: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/gallery.py

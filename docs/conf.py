@@ -3,13 +3,20 @@ examples and models work as they do in the repository; lectures and examples are
 """
 
 import ast
+import html
 import json
+import re
 import runpy
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 TREE = Path(__file__).resolve().parent.parent
 COURSE = TREE / "build" / "course"  # what the lectures printed and drew; `make docs` runs them first
+LIVE = TREE / "build" / "live"  # the page without a server; with it, links to the page become live figures
+STILLS = TREE / "build" / "stills"  # their pictures for browsers that cannot run it
+if LIVE.is_dir():
+    STILLS.mkdir(parents=True, exist_ok=True)
 cells = runpy.run_path(str(TREE / "course" / "exercises.py"))["cells"]
 
 project = html_title = "regard"
@@ -35,6 +42,8 @@ python_maximum_signature_line_length = 100
 html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = ["live.js"]
+html_extra_path = [str(STILLS)] if LIVE.is_dir() else []
 html_additional_pages = {"index": "start.html"}  # the pages of docs/ are one folder below
 html_copy_source = html_show_copyright = False
 pygments_dark_style = "github-dark"
@@ -52,8 +61,41 @@ def read(app: Any, name: str, source: list[str]) -> None:
     """Called by Sphinx for each page, with its text in a list that may be changed."""
     if app.env.doc2path(name).suffix == ".py":
         source[0] = lecture(name, source[0]) if "# %%" in source[0] else example(name, source[0])
+    if LIVE.is_dir():
+        source[0] = FIGURE.sub(lambda found: f"{found[0]}\n\n{figure(name, found[1] or found[2])}\n\n", source[0])
     if name in BELOW:
         source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{BELOW[name]}\n```\n"
+
+
+# What asks for a live figure: a paragraph with a link to the page of `regard serve`, or a comment with its state.
+FIGURE = re.compile(r"^.*\]\(http://127\.0\.0\.1:5000/#(\S+)\).*(?:\n.+)*|^<!-- live (\S+) -->$", re.M)
+
+
+def figure(name: str, state: str) -> str:
+    """A still picture with a button that puts the page in its place, opened at `state`."""
+    from regard import load
+    from regard.runs.included import FOLDERS
+    from regard.serve.examples import SENTENCES
+
+    about = {key: values[0] for key, values in parse_qs(state).items()}
+    text = about.get("text") or SENTENCES["en"][0]
+    model = next(run for run, folder in FOLDERS.items() if folder == about["model"])
+    still = f"live-{about['model']}-{re.sub(r'[^a-z]+', '-', text.lower())[:40]}.svg"
+    trace = load(model).look(text)
+    trace.draw(
+        STILLS / still, view="matrix" if any(one.kind == "fixed" for one in trace.attention.values()) else "ribbons"
+    )
+    listed = json.loads((LIVE / "files" / "index.json").read_text(encoding="utf-8"))["files"]
+    size = sum(one["bytes"] for file, one in listed.items() if file.startswith((about["model"], "runtime")))
+    root, said = "../" * name.count("/"), html.escape(f"{text} \u2192 {trace.target.text}", quote=True)
+    page = f"{root}live/index.html#{html.escape(state, quote=True)}"
+    offer = f"Run it here: your own sentence, in your browser (loads {size / 1e6:.0f} MB once)"
+    return (
+        f'````{{raw}} html\n<figure class="live" data-page="{page}">\n'
+        f'<img src="{root}{still}" alt="Attention: {said}">\n'
+        f'<figcaption><button type="button" hidden>{offer}</button>\n'
+        f'<a href="{page}">Open the page</a></figcaption>\n</figure>\n````'
+    )
 
 
 def example(name: str, code: str) -> str:

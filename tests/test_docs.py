@@ -285,3 +285,18 @@ def test_the_example_of_work_on_shards_runs(tmp_path) -> None:
     (tmp_path / "in.txt").write_text("one\ntwo\n")
     subprocess.run([sys.executable, "upper.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(TREE)}, check=True)
     assert (tmp_path / "out" / "in.txt").read_text() == "ONE\nTWO\n"
+
+
+@pytest.mark.slow
+def test_the_whole_site_is_built_and_every_link_leads_somewhere() -> None:
+    """`make site`: docs, course and the page that runs in the browser; docs/check.py follows the links."""
+    if shutil.which("npm") is None or not (TREE / ".venv" / ".installed").exists():
+        pytest.skip("make site needs npm, and the virtual environment that make creates")
+    done = subprocess.run(["make", "site"], cwd=TREE, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    site = TREE / "build" / "site"
+    assert (site / "live" / "files" / "en-fr-cho" / "weights.bin").is_file()
+    for page in ("docs/index.html", *(f"course/{path.stem}.html" for path in (TREE / "course").glob("[0-9]_*.py"))):
+        text = (site / page).read_text("utf-8")
+        assert '<figure class="live"' in text, page
+        assert "<img" in text.partition('<figure class="live"')[2][:400], "the still picture"

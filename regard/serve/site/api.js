@@ -128,4 +128,5 @@ export const stream = (path, body, lane, receive) =>
 export const sendFile = null;
 export const download = null;
 
+if (globalThis.top !== globalThis.self) document.documentElement.classList.add("framed"); // a figure of the docs
 if (globalThis.navigator?.serviceWorker) navigator.serviceWorker.register(new URL("../sw.js", import.meta.url)).catch(() => {});
