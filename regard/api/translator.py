@@ -335,6 +335,10 @@ class Translator(Trained):
                 notes=tracing.notes_of(wrong, encoded, spelled), beam=tracing.beam_of(steps, vocabulary),
                 about=self.about,
             )  # fmt: skip
+        if self.calibration is not None:
+            plain = [index for index in written if index != END]
+            logprobs = [token.logprob for token in trace.target.tokens if token.logprob is not None]
+            trace = tracing.with_confidence(trace, self.calibration.rate(self.decoded(encoded, plain, logprobs)))
         if by or against is not None:
             trace = self._add_attributions(trace, encoded.ids, written, [by] if isinstance(by, str) else by, against)
         return mark_aligning(trace, self.heads)
