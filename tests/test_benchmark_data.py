@@ -179,3 +179,8 @@ def test_every_corpus_of_a_config_can_be_built() -> None:
     known = runpy.run_path(str(TREE / "benchmarks" / "data.py"))["CORPORA"]
     configs = "".join(path.read_text(encoding="utf-8") for path in TREE.glob("configs/**/*.toml"))
     assert set(re.findall(r'"data/([^/"]+)/', configs)) <= set(known)
+
+
+def test_nothing_reads_a_folder_outside_the_clone() -> None:
+    read = (path for folder in ("benchmarks", "configs", "docs") for path in (TREE / folder).rglob("*.[pmt]*"))
+    assert [path for path in read if "../shared" in path.read_text(encoding="utf-8")] == []
