@@ -1,7 +1,7 @@
 """Score the models that ship, as they are in models/, and write their cards again.
 
-    python benchmarks/cards.py ../shared/data                       # all of them
-    python benchmarks/cards.py ../shared/data en-fr/bahdanau --device cuda
+    python benchmarks/cards.py data                       # all of them
+    python benchmarks/cards.py data en-fr/bahdanau --device cuda
 
 newstest2014, the Europarl test set and the held-out part of Tatoeba are translated whole with the shipped (int8)
 weights, beam 4; the scores of the float32 weights stay as `benchmarks/ship.py` wrote them. The everyday sentences are

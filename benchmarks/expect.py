@@ -1,8 +1,8 @@
 """What to expect of `regard train --minutes`: one row of a table for each size of corpus.
 
-    python benchmarks/expect.py ../shared/data --pairs 1000 10000 100000 1000000
-    OMP_NUM_THREADS=2 taskset -c 0,1 python benchmarks/expect.py ../shared/data --pairs 1000 10000 --device cpu
-    python benchmarks/expect.py ../shared/data --start-from en-fr --minutes 3 --pairs 2000
+    python benchmarks/expect.py data --pairs 1000 10000 100000 1000000
+    OMP_NUM_THREADS=2 taskset -c 0,1 python benchmarks/expect.py data --pairs 1000 10000 --device cpu
+    python benchmarks/expect.py data --start-from en-fr --minutes 3 --pairs 2000
 
 Pairs are random pairs of Tatoeba English-French; more than it has are completed with Europarl. The test set is 1,000
 Tatoeba sentences whose English side is in no training pair. With --start-from, the corpus is Multi30k (captions of

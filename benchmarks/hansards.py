@@ -1,6 +1,6 @@
 r"""The text of the alignment error rate: Europarl in the words of the Hansards, and the 200 Hansards pairs themselves.
 
-    python benchmarks/hansards.py ../shared/data runs/hansards --pairs 60000
+    python benchmarks/hansards.py data runs/hansards --pairs 60000
 
 Writes PREFIX.source (English) and PREFIX.target (French) for the prefixes `europarl`, `odd`, `even` and `all`, the
 last three with PREFIX.gold; `both` is `europarl` with `all` after it, as an aligner reads it. With `--everything`,

@@ -1,4 +1,4 @@
-"""The files that configs/models.toml trains and tests on: python benchmarks/models_data.py ../shared/data runs/models
+"""The files that configs/models.toml trains and tests on: python benchmarks/models_data.py data runs/models
 
 Tatoeba is split by English sentence, never by line: 1.2 % of the sentences are for testing, 0.4 % for validation. The
 validation set is 200 pairs of Europarl's, 300 of newstest2013 and 300 of Tatoeba. Greetings are rare in both corpora:

@@ -62,6 +62,12 @@ def main() -> int:
         print(f"Expected the name of a table, got {named}; run without a name to list them.", file=sys.stderr)
         return 2
     page, script = known[sys.argv[1]]
+    read = script + "".join(
+        (TREE / one).read_text(encoding="utf-8") for one in re.findall(r"configs/[\w/-]+\.toml", script)
+    )
+    if missing := {name for name in re.findall(r"data/([\w.-]+)/", read) if not (TREE / "data" / name).is_dir()}:
+        print(f"Build the corpora first: python benchmarks/data.py {' '.join(sorted(missing))}", file=sys.stderr)
+        return 2
     began = time.monotonic()
     code = repeat(script)
     minutes = (time.monotonic() - began) / 60

@@ -27,7 +27,7 @@ source_suffix = {".md": "markdown", ".py": "markdown"}
 include_patterns = ["docs/*.md", "docs/results/*.md", "course/*.md", "course/[0-9]_*.py", "course/answers.py",
                     "examples/*.py", "models/*/CARD.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md",
                     "CODE_OF_CONDUCT.md"]  # fmt: skip
-exclude_patterns = [".*", "build", "dist", "node_modules", "runs", "sweeps", "demo"]
+exclude_patterns = [".*", "build", "dist", "node_modules", "runs", "sweeps", "demo", "data"]
 templates_path = ["templates"]
 
 myst_heading_anchors = 4

@@ -16,8 +16,8 @@ from regard.cli.models import list_models, models
 from regard.models.registry import MODELS
 
 COMMANDS = (
-    "align caption classify compare corpora demo export flow generate heads import look models page perplexity reach "
-    "score serve sweep train translate"
+    "align caption classify compare corpora demo export faithful flow generate heads import look models page "
+    "perplexity reach score serve sweep train translate"
 )
 
 

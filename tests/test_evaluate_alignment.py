@@ -1,6 +1,7 @@
 """Alignments: files there and back, the error rate of papers, directions joined, links out of weights."""
 
 import itertools
+import os
 import random
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from regard.evaluate.alignment import (
 from regard.text.lines import read_lines
 from regard.text.pharaoh import Gold, format_pharaoh, parse_gold, parse_pharaoh
 
-HANSARDS = Path(__file__).parent.parent.parent / "shared" / "data" / "hansards.en-fr" / "dev.gold.bz2"
+DATA = Path(os.environ.get("REGARD_DATA", Path(__file__).parent.parent / "data"))
+HANSARDS = DATA / "hansards.en-fr" / "dev.gold.bz2"
 
 
 def links(*pairs: tuple[int, int]) -> frozenset[tuple[int, int]]:
@@ -170,7 +172,7 @@ def test_links_are_plain_whole_numbers() -> None:
 
 
 @pytest.mark.data
-@pytest.mark.skipif(not HANSARDS.exists(), reason="the Hansards gold alignments are not here")
+@pytest.mark.skipif(not HANSARDS.exists(), reason=f"{HANSARDS} is missing: python benchmarks/data.py hansards.en-fr")
 def test_the_hansards_gold_file_is_read() -> None:
     gold = read_gold(HANSARDS)
     assert len(gold) == 200

@@ -44,6 +44,12 @@ def traces(
     names: Sequence[str] | None = None,
 ) -> Iterator[Trace]:
     """One trace for each pair, as `Translator.trace_pairs` gives them; pairs without words are refused."""
+    check_pairs(sources, targets)
+    yield from reporting(translator.trace_pairs(sources, targets, names), progress, len(sources))
+
+
+def check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Refuse pairs without words."""
     if len(sources) != len(targets):
         raise DataError(f"Each source needs its target; got {len(sources)} and {len(targets)}.")
     if not sources:
@@ -51,7 +57,6 @@ def traces(
     for number, pair in enumerate(zip(sources, targets, strict=True), 1):
         if not all(side.split() for side in pair):
             raise DataError(f"Pair {number} has an empty side; an alignment needs words on both sides.")
-    yield from reporting(translator.trace_pairs(sources, targets, names), progress, len(sources))
 
 
 def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:

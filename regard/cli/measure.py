@@ -1,4 +1,4 @@
-"""regard heads, flow, reach: attention in numbers"""
+"""regard heads, faithful, flow, reach: attention in numbers"""
 
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,8 @@ from regard.cli.text import (
 from regard.errors import ConfigError, check_known, counted
 
 if TYPE_CHECKING:
+    from regard.evaluate.faithful import Estimate
+    from regard.evaluate.faithful import Report as Faithfulness
     from regard.look.measure import Report
 
 
@@ -109,6 +111,92 @@ def _put_report(found: "Report", ranked: str, as_json: bool) -> None:
     )
     table = fitted(found.to_text(ranked).split("\n"), lines)
     put_result(f"{table}\n{fitted([note], [note])}", data, as_json)
+
+
+def faithful(
+    run: Run,
+    *,
+    pairs: Pairs,
+    gold: Gold = None,
+    methods: Annotated[
+        str | None, Option(help="Attribution methods, separated by commas (default: all that the model has).")
+    ] = None,
+    erase: Annotated[
+        str | None,
+        Option(help="How words are erased: masked, unknown or removed (default: masked; without attention, unknown)."),
+    ] = None,
+    sentences: Annotated[int | None, Option(help="Read N pairs, evenly spaced (default: all).", metavar="N")] = None,
+    sanity: Annotated[
+        int, Option(help="Sentences that are attributed again with randomised weights; 0: none.", metavar="N")
+    ] = 5,
+    as_json: AsJson = False,
+    plot: Annotated[Path | None, Option(help="Plot what is lost by the words erased: PNG, SVG or PDF.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Measure how faithful each attribution method is: what the model loses without the source words it ranks first.
+
+    The translations are forced. comprehensiveness: the probability of a target word that is lost without its first
+    source words (mean over 1, 2 and 10 to 50 % of the words); sufficiency: what is lost if only they are left; reach:
+    comprehensiveness between a random order (0) and the best set of words (1), in sentences of at most 8 words; tau:
+    rank correlation with leaving out one word; kept: rank correlation with the attribution of a randomised model.
+    """
+    from regard.api.aligning import check_gold
+    from regard.api.faithful import measure_faithfulness
+    from regard.evaluate.alignment import read_gold
+    from regard.evaluate.by_length import check_plot
+    from regard.evaluate.faithful import plot_faithful
+
+    for name, number, least in (("--sentences", sentences, 1), ("--sanity", sanity, 0)):
+        if number is not None and number < least:
+            raise ConfigError(f"{name} must be at least {least}; got {number}.")
+    check_out(plot and check_plot(plot), *vars(pairs).values(), gold)
+    sources, targets = pairs_of(run, pairs)
+    answers = read_gold(gold) if gold else None
+    if answers is not None:
+        check_gold(answers, sources, targets)
+    count = min(sentences or len(sources), len(sources))
+    some = [number * len(sources) // count for number in range(count)]
+    sources, targets = ([lines[number] for number in some] for lines in (sources, targets))
+    answers = answers and [answers[number] for number in some]
+    translator = load(run, device, "translate")
+    named = None if methods is None else [name.strip() for name in methods.split(",")]
+    with bar("attributing") as progress:
+        found = measure_faithfulness(translator, sources, targets, answers, named, erase, sanity, progress)
+    if plot is not None:
+        plot_faithful(found, plot)
+    _put_faithful(found, as_json)
+
+
+def _put_faithful(found: "Faithfulness", as_json: bool) -> None:
+    def ranged(value: "Estimate | None") -> str:
+        return "-" if value is None else f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
+
+    measures = ("comprehensiveness", "sufficiency", "reach", "correlation", "aer", "aer_threshold")
+    shown = [name for name in measures if any(getattr(one, name) for one in found.methods)]
+    titles = [{"correlation": "tau", "aer_threshold": "aer by threshold"}.get(name, name) for name in shown]
+    table, lines, data = [["method", *titles, "kept", "s/sentence"]], list[str](), []
+    for one in found.methods:
+        kept = f"{list(one.kept.values())[-1]:.2f}" if one.kept else "-"
+        cells = [*(ranged(getattr(one, name)) for name in shown), kept]
+        cells.append("-" if one.seconds is None else f"{one.seconds:.3f}")
+        table.append([one.method, *cells])
+        lines.append(f"{one.method}: {', '.join(map(' '.join, zip(table[0][1:], cells, strict=True)))}")
+        values = {name: value and value._asdict() for name in measures for value in [getattr(one, name)]}
+        curves = dict(zip(("comprehensiveness_curve", "sufficiency_curve"), one.curves.tolist(), strict=True))
+        data.append({"method": one.method, **values, **curves, "kept": dict(one.kept), "seconds": one.seconds})
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    rows = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    note = (
+        f"{counted(found.words, 'target word')} of {counted(found.sentences, 'sentence')}, words {found.erase}, "
+        f"oracle in {counted(found.short, 'short sentence')}; in brackets: 95 % intervals over sentences"
+    )
+    reasons = dict.fromkeys(found.skipped.values())
+    skipped = [
+        f"{', '.join(name for name, why in found.skipped.items() if why == reason)}: {reason}" for reason in reasons
+    ]
+    text = "\n".join([fitted(rows, lines), *(fitted([line], [line]) for line in (note, *skipped))])
+    counts = {"sentences": found.sentences, "words": found.words, "short": found.short, "erase": found.erase}
+    put_result(text, {**counts, "methods": data, "skipped": dict(found.skipped)}, as_json)
 
 
 def flow(

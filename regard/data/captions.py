@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from regard.data.encoding import Corpus
 from regard.data.images import file_bytes
-from regard.errors import DataError, check_file
+from regard.errors import DataError, check_file, near_file
 from regard.sealed import digest
 from regard.text.lines import READING, Digests, Reading, is_blank, read_lines
 
@@ -44,7 +44,7 @@ class PictureFiles:
             self._members = _tar_members(self.place)
             self.names = list(self._members)
         else:
-            raise DataError(f"There is no file or folder {place}; check the path.")
+            raise DataError(f"There is no file or folder {place}; check the path.{near_file(place)}")
 
     def read(self, name: str) -> bytes:
         """The bytes of a picture; a path outside the folder is refused like a missing one."""

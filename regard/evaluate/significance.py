@@ -1,6 +1,6 @@
 """The bootstrap: the interval of a score, and the paired test of two systems or of two groups of seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,14 +40,19 @@ def statistics(scorer: Any, hypotheses: Sequence[str], references: Sequence[str]
     return np.asarray(scorer._extract_corpus_statistics(list(hypotheses), [list(references)]))
 
 
-def bootstrap_interval(scorer: Any, hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
-    """95 % interval of the corpus score over `SAMPLES` corpora, resampled from this one with replacement."""
-    counts = statistics(scorer, hypotheses, references)  # [N, k]
+def interval(counts: NDArray[Any], score: Callable[[NDArray[Any]], float]) -> tuple[float, float]:
+    """95 % interval of a score of the sums of `counts` [N, k] over `SAMPLES` corpora of N sentences, resampled from
+    these with replacement."""
     size, generator = len(counts), np.random.default_rng(SEED)
     times = generator.multinomial(size, np.full(size, 1 / size), SAMPLES)  # [SAMPLES, N]
-    scores = [scorer._compute_score_from_stats(sums.tolist()).score for sums in times @ counts]
-    low, high = np.percentile(scores, [2.5, 97.5]).tolist()
+    low, high = np.percentile([score(sums) for sums in times @ counts], [2.5, 97.5]).tolist()
     return low, high
+
+
+def bootstrap_interval(scorer: Any, hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
+    """The `interval` of the corpus score."""
+    counts = statistics(scorer, hypotheses, references)  # [N, k]
+    return interval(counts, lambda sums: float(scorer._compute_score_from_stats(sums.tolist()).score))
 
 
 def group_bootstrap(

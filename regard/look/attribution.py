@@ -49,6 +49,7 @@ class Case:
     layer: int | None = None  # of the attention over the source; None: the last but one
     head: int | None = None  # None: the mean of all, or their sum
     shift: int = 0  # 1: row t + 1 is of word t
+    first: int = 0  # the first target position whose value is wanted where source words are erased
     steps: int = 48  # of integrated gradients: the most gradients of the whole sentence
 
     def value(self, logits: Tensor, words: Tensor) -> Tensor:
@@ -405,18 +406,40 @@ def _along(case: Case, shares: Tensor) -> Iterator[tuple[Tensor, ...]]:
 def occlude_masked(case: Case) -> Attributed:
     """Occlusion: the log-probability that is lost when a source word is masked in every attention over the source, in
     the decoder and in the encoder (erasure, Li et al. 2016). A recurrent encoder has still read the word."""
+    return _occlude(case, erase_masked, case.words or [[at] for at in range(len(case.source))])
+
+
+def occlude_unknown(case: Case) -> Attributed:
+    """Occlusion: the log-probability that is lost when a source word is replaced by the unknown word."""
+    return _occlude(case, erase_unknown, _without_end(case))
+
+
+def occlude_removed(case: Case) -> Attributed:
+    """Occlusion: the log-probability that is lost when a source word is removed from the sentence (leave one out)."""
+    return _occlude(case, erase_removed, _without_end(case))
+
+
+def erase_masked(case: Case, groups: Sequence[Sequence[int]]) -> Tensor:
+    """The values [G, T] of the target words, for each group of source positions that is masked in every attention."""
     modules, cross = attentions(case.model), case.model.attention_layout.cross
     names = [name for name in modules if name in cross or name.split(".")[0].startswith("encoder")]
+    hidden = torch.zeros(len(groups), len(case.source), dtype=torch.bool, device=case.source.device)
+    for row, group in enumerate(groups):
+        hidden[row, list(group)] = True
+    with change(case.model, *(Hide(hidden, name) for name in names)):
+        return _values(case, [case.source.tolist()] * len(groups))
 
-    def lost(groups: list[list[int]]) -> Tensor:
-        hidden = torch.zeros(len(groups), len(case.source), dtype=torch.bool, device=case.source.device)
-        for row, group in enumerate(groups):
-            hidden[row, group] = True
-        with change(case.model, *(Hide(hidden, name) for name in names)):
-            return _values(case, [case.source.tolist()] * len(groups))
 
-    whole = [[at] for at in range(len(case.source))]
-    return _occlude(case, lost, case.words or whole)
+def erase_unknown(case: Case, groups: Sequence[Sequence[int]]) -> Tensor:
+    """The values [G, T] of the target words, for each group of source positions that become the unknown word."""
+    ids = case.source.tolist()
+    return _values(case, [[UNKNOWN if at in group else ids[at] for at in range(len(ids))] for group in groups])
+
+
+def erase_removed(case: Case, groups: Sequence[Sequence[int]]) -> Tensor:
+    """The values [G, T] of the target words, for each group of source positions that are left out."""
+    ids = case.source.tolist()
+    return _values(case, [[ids[at] for at in range(len(ids)) if at not in group] for group in groups])
 
 
 @dataclass(frozen=True, eq=False)
@@ -431,50 +454,37 @@ class Hide(Change):
         return scores.masked_fill(hidden.view(len(hidden), *[1] * (scores.dim() - 2), -1), float("-inf"))
 
 
-def occlude_unknown(case: Case) -> Attributed:
-    """Occlusion: the log-probability that is lost when a source word is replaced by the unknown word."""
-
-    def replaced(group: list[int]) -> list[int]:
-        return [UNKNOWN if at in group else token for at, token in enumerate(case.source.tolist())]
-
-    return _occlude(case, lambda groups: _values(case, list(map(replaced, groups))), _without_end(case))
-
-
-def occlude_removed(case: Case) -> Attributed:
-    """Occlusion: the log-probability that is lost when a source word is removed from the sentence (leave one out)."""
-
-    def removed(group: list[int]) -> list[int]:
-        return [token for at, token in enumerate(case.source.tolist()) if at not in group]
-
-    return _occlude(case, lambda groups: _values(case, list(map(removed, groups))), _without_end(case))
-
-
-def _without_end(case: Case) -> list[list[int]]:
+def _without_end(case: Case) -> list[Sequence[int]]:
     """The words of the source. Its END is neither replaced nor removed: a model reads no sentence without it."""
     last = len(case.source) - 1
     words = case.words or [[at] for at in range(last)]
-    return [list(word) for word in words if last not in word]
+    return [word for word in words if last not in word]
 
 
-def _occlude(case: Case, values: Callable[[list[list[int]]], Tensor], words: Sequence[Sequence[int]]) -> Attributed:
-    """What each word is worth by `values(groups)` [G, T], where a group is occluded; its positions share it equally."""
-    T, S = len(case.target), len(case.source)
-    groups = [list(word) for word in words]
-    at_once = max(1, TOKENS // (T + S))
-    whole = values([[]])  # [1, T]
-    found = whole.new_zeros(T, S)
-    for start in range(0, len(groups), at_once):
-        some = groups[start : start + at_once]
-        for group, lost in zip(some, whole - values(some), strict=True):
-            found[:, group] = lost[:, None] / len(group)
+Erase = Callable[[Case, Sequence[Sequence[int]]], Tensor]
+
+
+def erase(case: Case, act: Erase, groups: Sequence[Sequence[int]]) -> Tensor:
+    """The values [G, T - first] of the target words without each group of source positions, in batches."""
+    at_once = max(1, TOKENS // (len(case.target) + len(case.source)))
+    return torch.cat([act(case, groups[start : start + at_once]) for start in range(0, len(groups), at_once)])
+
+
+def _occlude(case: Case, act: Erase, words: Sequence[Sequence[int]]) -> Attributed:
+    """What each word is worth: the value that is lost without it; its positions share it equally."""
+    whole, *left = erase(case, act, [[], *words])  # [T]
+    found = whole.new_zeros(len(case.target), len(case.source))
+    for group, value in zip(words, left, strict=True):
+        found[:, list(group)] = (whole - value)[:, None] / len(group)
     return Attributed(found)
 
 
 def _values(case: Case, sources: list[list[int]]) -> Tensor:
-    """The value [B, T] of every target word after each of these sources."""
+    """The value [B, T - first] of the target words after each of these sources."""
     source, lengths = (part.to(case.source.device) for part in pad(sources))
-    logits = case.model(source, lengths, case.target.expand(len(sources), -1))  # [B, T, V]
-    return case.value(logits, case.target.expand(len(sources), -1))
+    target = case.target.expand(len(sources), -1)
+    hidden = case.model.hidden(source, lengths, target)  # [B, T, D]
+    return case.value(case.model.output(hidden[:, case.first :]), target[:, case.first :])
 
 
 def _inputs(case: Case) -> tuple[Tensor, Tensor, Tensor]:
@@ -544,6 +554,9 @@ METHODS: dict[str, Method] = {
     "occlusion-unknown": Method(occlude_unknown, _anything, _LOST, True),
     "occlusion-removed": Method(occlude_removed, _anything, _LOST, True),
 }
+
+
+ERASERS: dict[str, Erase] = {"masked": erase_masked, "unknown": erase_unknown, "removed": erase_removed}
 
 
 def methods_of(model: nn.Module) -> list[str]:

@@ -1,0 +1,187 @@
+"""benchmarks/data.py: a corpus from a clone and from a server, downloads that are cut off, and what is refused."""
+
+import bz2
+import hashlib
+import io
+import re
+import runpy
+import subprocess
+import tarfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TREE = Path(__file__).resolve().parent.parent
+TEXT = bytes(range(256)) * 40
+
+
+def sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `files`; an answer of more than `cut` bytes ends early. `asked` has the ranges that were asked for."""
+
+    files: dict[str, bytes]
+    asked: list[tuple[str, str | None]]
+    cut: int | None = None
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        asked = self.headers.get("Range")
+        self.server.asked.append((self.path, asked))
+        if self.path not in self.server.files:
+            return self.send_error(404)
+        start = int(re.findall(r"\d+", asked)[0]) if asked else 0
+        content = self.server.files[self.path][start:]
+        if asked and not content:
+            return self.send_error(416)
+        self.send_response(206 if asked else 200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[: self.server.cut])
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Handler) as one:
+        one.files, one.asked = {}, []
+        threading.Thread(target=one.serve_forever, daemon=True).start()
+        yield one
+        one.shutdown()
+
+
+@pytest.fixture
+def tool(tmp_path, server: Server, monkeypatch) -> Any:
+    """The script with one corpus, which takes a file and a folder of a repository; and that repository as a clone and
+    on a server.
+    """
+    clone = tmp_path / "clones" / "some+one"
+    (clone / "many").mkdir(parents=True)
+    files = {"whole.bin": TEXT, "many/b.txt": b"two\n", "many/a.txt": b"one\n", "many/other.md": b"no\n"}
+    for name, content in files.items():
+        (clone / name).write_bytes(content)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(clone)]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *command], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"one-{commit}/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    server.files[f"/some/one/raw/{commit}/whole.bin"] = TEXT
+    server.files[f"/some/one/archive/{commit}.tar.gz"] = packed.getvalue()
+    names = runpy.run_path(str(TREE / "benchmarks" / "data.py"))
+    lines = "".join(f"{sha(files[name])}  {name}\n" for name in ("many/a.txt", "many/b.txt"))
+
+    def made(source: Any) -> Iterator[tuple[str, bytes]]:
+        yield "whole", source.file("whole.bin", sha(TEXT))
+        found = dict(source.folder("many", lambda name: name.endswith(".txt"), sha(lines.encode())))
+        yield "joined", b"".join(found[name] for name in sorted(found))
+
+    inside = names["build"].__globals__
+    monkeypatch.setitem(inside["CORPORA"], "small", names["Corpus"]("some/one", commit, made, "a corpus", "CC0"))
+    expected = {"whole": TEXT, "joined": b"one\ntwo\n"}
+    monkeypatch.setitem(
+        inside, "OUTPUTS", {f"small/{name}.bz2": sha(bz2.compress(one)) for name, one in expected.items()}
+    )
+
+    def run(*arguments: str, out: Path = tmp_path / "data") -> int:
+        base = f"http://127.0.0.1:{server.server_address[1]}"
+        monkeypatch.setattr("sys.argv", ["data.py", "small", "--out", str(out), "--base", base, *arguments])
+        return names["main"]()
+
+    run.files = lambda: {path.name: bz2.decompress(path.read_bytes()) for path in tmp_path.glob("data/small/*")}
+    run.expected = {f"{name}.bz2": content for name, content in expected.items()}
+    run.clones, run.commit, run.folder = str(tmp_path / "clones"), commit, tmp_path / "data"
+    return run
+
+
+@pytest.mark.parametrize("clones", [True, False])
+def test_a_corpus_is_built_once_from_a_clone_or_a_server(tool, server: Server, capsys, clones: bool) -> None:
+    given = ["--from", tool.clones] if clones else []
+    assert tool(*given) == 0
+    assert tool.files() == tool.expected
+    assert "CC0" in capsys.readouterr().err
+    assert bool(server.asked) != clones
+    assert not [*(tool.folder / ".downloads").glob("*")]
+    server.asked.clear()
+    assert tool(*given) == 0
+    assert "already" in capsys.readouterr().err
+    assert server.asked == []
+
+
+def test_a_download_that_is_cut_off_continues(tool, server: Server, capsys) -> None:
+    server.cut = 4000
+    assert tool() == 1
+    assert "ended after 4,000 of 10,240 bytes; run the command again" in capsys.readouterr().err
+    assert tool.files() == {}
+    server.cut = None
+    assert tool() == 0
+    assert server.asked[1] == (f"/some/one/raw/{tool.commit}/whole.bin", "bytes=4000-")
+    assert tool.files() == tool.expected
+
+
+def test_a_part_that_is_longer_than_the_file_begins_again(tool, server: Server) -> None:
+    part = tool.folder / ".downloads" / "some+one" / "whole.bin.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(TEXT + b"more")
+    assert tool() == 0
+    assert [asked for _, asked in server.asked[:2]] == [f"bytes={len(TEXT) + 4}-", None]
+    assert tool.files() == tool.expected
+
+
+def test_other_content_is_refused_and_nothing_is_written(tool, server: Server, capsys) -> None:
+    server.files[f"/some/one/raw/{tool.commit}/whole.bin"] = TEXT[:-1] + b"x"
+    assert tool() == 1
+    assert f"expected {sha(TEXT)}. The download was removed; try again." in capsys.readouterr().err
+    assert tool.files() == {}
+    server.files[f"/some/one/raw/{tool.commit}/whole.bin"] = TEXT
+    assert tool() == 0
+
+
+def test_without_a_network_it_says_what_to_do(tool, server: Server, capsys) -> None:
+    assert tool("--base", "http://127.0.0.1:1") == 1
+    said = capsys.readouterr().err
+    assert "cannot be reached" in said
+    assert "--from DIR" in said
+    assert tool("--from", "nowhere") == 1
+    assert "git clone https://github.com/some/one" in capsys.readouterr().err
+    del server.files[f"/some/one/raw/{tool.commit}/whole.bin"]
+    assert tool() == 1
+    assert "answered 404" in capsys.readouterr().err
+
+
+def test_a_missing_corpus_of_a_config_names_the_command_that_builds_it(monkeypatch, tmp_path) -> None:
+    from regard.errors import DataError, check_file
+
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "data.py").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"python benchmarks/data\.py multi30k$"):
+        check_file("data/multi30k/train.en.bz2")
+    with pytest.raises(DataError, match=r"check the path\.$"):
+        check_file("other/multi30k/train.en.bz2")
+
+
+def test_every_corpus_of_a_config_can_be_built() -> None:
+    known = runpy.run_path(str(TREE / "benchmarks" / "data.py"))["CORPORA"]
+    configs = "".join(path.read_text(encoding="utf-8") for path in TREE.glob("configs/**/*.toml"))
+    assert set(re.findall(r'"data/([^/"]+)/', configs)) <= set(known)
+
+
+def test_nothing_reads_a_folder_outside_the_clone() -> None:
+    folders = [TREE / name for name in ("benchmarks", "configs", "docs")]
+    read = [path for folder in folders for ending in ("py", "md", "toml") for path in folder.rglob(f"*.{ending}")]
+    assert [path for path in read if "../shared" in path.read_text(encoding="utf-8")] == []

@@ -1,0 +1,54 @@
+"""make results: the tables of docs/results are found with their commands, and a small one is repeated."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+TREE = Path(__file__).resolve().parent.parent
+
+
+def test_every_table_has_a_name_of_its_own_and_commands(capsys, monkeypatch) -> None:
+    names = runpy.run_path(str(TREE / "benchmarks" / "results.py"))
+    found = [anchor for anchor, _, _ in names["tables"]()]
+    assert len(found) == len(set(found)) > 25
+    pages = "".join(path.read_text(encoding="utf-8") for path in TREE.glob("docs/**/*.md"))
+    assert set(re.findall(r"make results TABLE=([\w-]+)", pages)) <= set(found)
+    scripts = {anchor: script for anchor, _, script in names["tables"]()}
+    assert scripts["tales"].startswith("for m in lstm-lm")
+    assert "configs/tales.toml" in scripts["tales"]
+    monkeypatch.setattr("sys.argv", ["results.py", "tails"])
+    assert names["main"]() == 2
+    assert "Expected the name of a table, got tails" in capsys.readouterr().err
+
+
+def test_a_table_whose_corpus_is_missing_names_the_command(tmp_path, monkeypatch, capsys) -> None:
+    names = runpy.run_path(str(TREE / "benchmarks" / "results.py"))
+    for folder in ("docs", "configs"):
+        (tmp_path / folder).symlink_to(TREE / folder)
+    monkeypatch.setitem(names["main"].__globals__, "TREE", tmp_path)
+    monkeypatch.setattr("sys.argv", ["results.py", "length-on-europarl"])
+    assert names["main"]() == 2
+    assert "python benchmarks/data.py europarl.en-fr" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_table_of_tales_is_repeated(tmp_path, monkeypatch, capfd) -> None:
+    """All four models, from the commands of the page. Rounding differs between processors, and so do the numbers."""
+    names = runpy.run_path(str(TREE / "benchmarks" / "results.py"))
+    for folder in ("docs", "configs"):
+        (tmp_path / folder).symlink_to(TREE / folder)
+    monkeypatch.setitem(names["main"].__globals__, "TREE", tmp_path)
+    monkeypatch.setattr("sys.argv", ["results.py", "tales"])
+    assert names["main"]() == 0
+    assert re.search(r"\d+\.\d minutes on \w+ \w+, \d+ cores", capfd.readouterr().out)
+    page = (TREE / "docs" / "results" / "language-models.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` † \| ([\d.]+) \| ([\d.]+) % \|$", page, re.MULTILINE)
+    assert len(rows) == 4
+    for model, perplexity, right in rows:
+        lines = (tmp_path / "runs" / f"tales-{model}" / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+        last = [one for one in map(json.loads, lines) if "last_word" in one][-1]
+        assert last["perplexity"] == pytest.approx(float(perplexity), rel=0.1), model
+        assert 100 * last["last_word"] == pytest.approx(float(right), abs=10), model
