@@ -1,8 +1,8 @@
 """Calibrate the confidence of the models that ship on newstest2013, and judge it elsewhere.
 
-    python benchmarks/confidence.py ../shared/data --keep               # all models; writes models/*/confidence.json
-    python benchmarks/confidence.py ../shared/data en-fr --drawn docs/confidence.svg
-    python benchmarks/confidence.py ../shared/data en-fr --cost 60      # what it costs, with one thread
+    python benchmarks/confidence.py data --keep               # all models; writes models/*/confidence.json
+    python benchmarks/confidence.py data en-fr --drawn docs/confidence.svg
+    python benchmarks/confidence.py data en-fr --cost 60      # what it costs, with one thread
 
 Judged are newstest2014, the Europarl test set, the held-out part of Tatoeba, and captions of Multi30k with their German
 as a source in an unknown language. A source is broken in two ways: "forced" pairs the translation of the true source
