@@ -40,6 +40,7 @@ narrate()  # in a terminal: print the text too
 
 SEED = 0  # of the tests
 torch.manual_seed(1)
+torch.set_num_threads(1)  # tiny tensors gain nothing from more
 folder = Path(tempfile.mkdtemp())
 
 # %% [markdown]
@@ -275,6 +276,7 @@ for update in range(1, updates(600) + 1):
 model.eval()
 
 
+# %%
 def translate(sentence, longest=30):  # greedy
     with torch.no_grad():
         source, mask = batch([sentence], english)

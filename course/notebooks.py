@@ -148,7 +148,7 @@ def teach(folder: Path, seed: int) -> None:
 
 CONFIG = """c = get_config()  # noqa: F821 - nbgrader defines it
 c.CourseDirectory.course_id = "attention"
-c.ExecutePreprocessor.timeout = 600  # seconds for each cell: the longest one trains
+c.ExecutePreprocessor.timeout = 1800  # seconds for each cell: the longest one trains for a minute on an idle core
 c.ExecutePreprocessor.interrupt_on_timeout = True
 c.ClearSolutions.code_stub = {"python": "# Replace the next line by your code.\\nraise NotImplementedError"}
 """

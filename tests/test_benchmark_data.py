@@ -179,3 +179,9 @@ def test_every_corpus_of_a_config_can_be_built() -> None:
     known = runpy.run_path(str(TREE / "benchmarks" / "data.py"))["CORPORA"]
     configs = "".join(path.read_text(encoding="utf-8") for path in TREE.glob("configs/**/*.toml"))
     assert set(re.findall(r'"data/([^/"]+)/', configs)) <= set(known)
+
+
+def test_nothing_reads_a_folder_outside_the_clone() -> None:
+    folders = [TREE / name for name in ("benchmarks", "configs", "docs")]
+    read = [path for folder in folders for ending in ("py", "md", "toml") for path in folder.rglob(f"*.{ending}")]
+    assert [path for path in read if "../shared" in path.read_text(encoding="utf-8")] == []

@@ -109,7 +109,7 @@ def test_the_answers_agree_with_the_library() -> None:
         "3.2": scaled_dot,
         "4.1": causal_mask,
         "4.2": lambda length, width: sinusoid(torch.arange(length), width),
-        "4.4": lambda layers: torch.linalg.multi_dot([(one + torch.eye(4)) / 2 for one in layers.flip(0)]),
+        "4.5": lambda layers: torch.linalg.multi_dot([(one + torch.eye(4)) / 2 for one in layers.flip(0)]),
     }
     for number, function in ours.items():
         inputs = TEACHER["INPUTS"][number](np.random.default_rng(5))

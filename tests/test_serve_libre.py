@@ -162,3 +162,29 @@ def test_nothing_in_an_answer_tells_where_the_server_lives(server: Server) -> No
         assert "Traceback" not in answer.text
         assert "server" not in answer.headers
         assert "set-cookie" not in answer.headers
+
+
+def test_confidence_is_answered_only_if_asked(server: Server) -> None:
+    """The included models are calibrated; without the field, answers have none."""
+    with serving(find_run("en-fr/bahdanau")) as other:
+        plain, asked = (
+            other.client.post("/translate", json={"q": "Where is it? Qxz vbk.", "source": "en", "target": "fr", **more})
+            for more in ({}, {"confidence": True})
+        )
+        answer = asked.json()
+        rated = answer.pop("confidence")
+        assert answer == plain.json()
+        assert [one["source"] for one in rated] == [[0, 12], [13, 21]]
+        assert 0 <= rated[1]["confidence"] < rated[0]["confidence"] <= 1
+        assert " ".join(word for word, _ in rated[0]["words"]) in answer["translatedText"]
+        deepl = {"text": ["Where is it?"], "target_lang": "FR", "confidence": True}
+        [translation] = other.client.post("/v2/translate", json=deepl).json()["translations"]
+        assert "confidence" not in translation
+        trace = other.client.post("/api/v1/trace", json={"text": "Where is it?"}).json()
+        words = [token.get("confidence") for token in trace["target"]["tokens"] if not token["special"]]
+        assert all(0 <= chance <= 1 for chance in words)
+        streamed = {"q": "Hi", "source": "en", "target": "fr", "confidence": True, "stream": True}
+        assert other.client.post("/translate", json=streamed).status_code == 400
+    refused = server.client.post("/translate", json={**FIELDS, "confidence": True})
+    assert refused.status_code == 400
+    assert "is not calibrated; run `regard calibrate`" in refused.json()["error"]

@@ -11,6 +11,7 @@ from regard.api.flags import NOTES
 from regard.api.trained import Output
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
+from regard.evaluate.confidence import Confidence
 from regard.files.place import spell
 from regard.files.segment import Segment, Sentence, as_it_is, has_words, join_sentences, protect
 from regard.symbols import UNKNOWN
@@ -28,7 +29,7 @@ class Translation(Output):
     `tokens` and `token_logprobs` are its pieces and their log-probabilities (one more than pieces: the end of the
     sentence), `score` is what the search ranks by, `nbest` lists the different candidates, at most as many as
     requested, and `finished` says how it ended. `unknown` are words of the source that were never seen in training,
-    `unplaced` terms that are not in it.
+    `unplaced` terms that are not in it. `confidence` is filled in on request.
 
     >>> found = regard.load("en-fr").translate("Where is the station?", nbest=3)
     >>> found.text, found.finished, found.flags
@@ -41,6 +42,7 @@ class Translation(Output):
     unknown: list[str] = field(default_factory=list, compare=False)
     flags: list[str] = field(default_factory=list, compare=False)  # problems: see `notes`
     unplaced: list[str] = field(default_factory=list, compare=False)  # terms that could not be placed
+    confidence: Confidence | None = field(default=None, compare=False)  # of a text, that of its least certain sentence
 
     @property
     def notes(self) -> list[str]:
@@ -186,6 +188,13 @@ def join(text: Text, sentences: list[list[Translation]]) -> Translation:
                 unknown=[word for part in chosen for word in part.unknown],
                 unplaced=[term for part in chosen for term in part.unplaced],
                 flags=[flag for flag in NOTES if flag in flags],
+                confidence=_least([part.confidence for part in chosen if part.confidence]),
             )
         )
     return group[0]
+
+
+def _least(parts: list[Confidence]) -> Confidence | None:
+    """The confidence of a text: that of its least certain sentence, and all words."""
+    words = [word for part in parts for word in part.words]
+    return Confidence(min(part.sentence for part in parts), words) if parts else None

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.api.confidence import find_calibration
 from regard.api.heads import find_choice
 from regard.api.translator import Translator
 from regard.data.vocabulary import Vocabulary
@@ -57,7 +58,8 @@ def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None
 def _translator(run: Path, experiment: Experiment, device: str) -> Translator:
     source, target = (Vocabulary.load(run, side) for side in ("source", "target"))
     model = _open(run, experiment, device, source_vocabulary=len(source), target_vocabulary=len(target))
-    return Translator(model, source, target, experiment, run.resolve().name, find_choice(run, model, experiment.train))
+    heads, calibration = find_choice(run, model, experiment.train), find_calibration(run)
+    return Translator(model, source, target, experiment, run.resolve().name, heads, calibration)
 
 
 # The modules of the other tasks and engines are imported by the functions that need them.

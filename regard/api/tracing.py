@@ -17,6 +17,7 @@ from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
 from regard.decode.hypothesis import Hypothesis
 from regard.errors import ConfigError, DataError, ShapeError
+from regard.evaluate.confidence import Confidence
 from regard.look.change import Force
 from regard.look.record import AttentionCall, Recorded, attentions, record
 from regard.look.tokens import Side, Token
@@ -212,6 +213,17 @@ def with_step_values(trace: Trace, name: str, values: Sequence[float]) -> Trace:
         for key, seen in trace.attention.items()
     }
     return replace(trace, attention=attention)
+
+
+def with_confidence(trace: Trace, rated: Confidence) -> Trace:
+    """The trace with the confidence of its word at each target token."""
+    tokens = (
+        token
+        if token.word is None or token.special
+        else replace(token, confidence=round(rated.words[token.word][1], 4))
+        for token in trace.target.tokens
+    )
+    return replace(trace, target=replace(trace.target, tokens=tuple(tokens)))
 
 
 def with_end(written: list[int], ended: bool) -> list[int]:

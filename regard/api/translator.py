@@ -38,6 +38,7 @@ from regard.decode.steps import SearchRequest
 from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.alignment import argmax_links
+from regard.evaluate.confidence import Calibration, Decoded
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.files.segment import Sentence
 from regard.look.attribution import Attribution, Case, add_attribution
@@ -81,9 +82,11 @@ class Translator(Trained):
         experiment: Experiment,
         name: str,
         heads: Heads | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         super().__init__(model, experiment, name)
         self.heads = heads or Heads()  # whose weights align words
+        self.calibration = calibration  # of the confidence
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
         self.engine: Engine | None = None  # used by `translate` instead of regard's own search
         read = source_vocabulary
@@ -117,6 +120,7 @@ class Translator(Trained):
         terms: TermPairs | None = None,
         lexicon: Mapping[str, str] | None = None,
         unknown: str = "copy",
+        confidence: bool = False,
         max_tokens: int | None = None,
         progress: Progress | None = None,
         observe: Observe | None = None,
@@ -135,7 +139,8 @@ class Translator(Trained):
         each text, that the translation must start with; with `split=False`, and with a prefix, each text is one
         sentence. `terms` are source words that must become given target words, as a mapping or pairs; `unplaced` of the
         result lists those that could not be placed. With `unknown="copy"`, unknown words of the translation become the
-        source words with their largest weight, or the entries of `lexicon` for those; "keep" leaves them. A text of
+        source words with their largest weight, or the entries of `lexicon` for those; "keep" leaves them. With
+        `confidence`, the result has the calibrated confidence of each sentence and word. A text of
         more than `max_tokens` is not translated: its `finished` is "too long". `progress(done, total)` is called after
         batches, `observe(step)` with every step of a beam search, and `stop() -> bool` before every step.
 
@@ -148,6 +153,8 @@ class Translator(Trained):
             clean(given)  # refuses what is not text
         if unknown not in ("copy", "keep"):
             raise ConfigError(f"unknown must be 'copy' or 'keep'; got {unknown!r:.40}.")
+        if confidence:
+            self.check_calibrated()
         config = self.settings(**settings)
         wanted = [] if prefix is None else [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
         if prefix is not None and len(wanted) != len(texts):
@@ -169,7 +176,9 @@ class Translator(Trained):
         if terms:
             self._place_terms(self._termbase(terms), sentences, prefixes, config, stop)
         self.spell(sentences, None if unknown == "keep" else lexicon or {}, split, terms)
-        translations = [drafts.join(part, [self.candidates(draft, config) for draft in part.drafts]) for part in parts]
+        translations = [
+            drafts.join(part, [self.candidates(draft, config, confidence) for draft in part.drafts]) for part in parts
+        ]
         for place, skip in enumerate(skipped):
             if skip:
                 translations[place] = dataclasses.replace(translations[place], finished="too long")
@@ -206,7 +215,7 @@ class Translator(Trained):
             if draft.recased and not draft.protected:
                 draft.texts = [text.upper() for text in draft.texts]
 
-    def candidates(self, draft: Draft, config: DecodeConfig) -> list[Translation]:
+    def candidates(self, draft: Draft, config: DecodeConfig, confidence: bool = False) -> list[Translation]:
         """The different translations of one sentence, the best first; samples may be alike."""
         unknown, before = self.check_source(draft.encoded)
         before += ["term"] if draft.unplaced else []
@@ -222,8 +231,28 @@ class Translator(Trained):
             wrong = [*before, *flags.wrong_with(draft.source, text, ended, same)]
             pieces = self.target_vocabulary.pieces(hypothesis.ids)
             numbers = hypothesis.score, hypothesis.logprob, pieces, hypothesis.token_logprobs
-            group.append(Translation(text, *numbers, ended, group, unknown, wrong, draft.unplaced))
+            sure = None
+            if confidence and self.calibration and draft.encoded.ids:
+                sure = self.calibration.rate(self.decoded(draft.encoded, hypothesis.ids, hypothesis.token_logprobs))
+            group.append(Translation(text, *numbers, ended, group, unknown, wrong, draft.unplaced, sure))
         return group
+
+    def decoded(self, encoded: Tokenised, ids: list[int], logprobs: list[float]) -> Decoded:
+        """What the confidence of a translation is computed from."""
+        text, words = self.target_vocabulary.decode(ids), self.target_vocabulary.words_of(ids)
+        if words and max(words) != len(text.split()) - 1:  # bytes that are no characters, or white space alone
+            words = self.target_vocabulary.tokenised(ids).words
+        return Decoded(encoded.text, self.source_language, len(encoded.ids), text, words, logprobs)
+
+    def check_calibrated(self) -> None:
+        """Refuse a translator whose confidence is not calibrated."""
+        if isinstance(self.model, Ensemble):
+            raise RunError("An ensemble has no calibrated confidence; load one of its runs.")
+        if self.calibration is None:
+            raise RunError(
+                f"The confidence of {self.name} is not calibrated for its weights; run `regard calibrate` with the run "
+                f"and held-out sentences, --source FILE --target FILE."
+            )
 
     def check_source(self, encoded: Tokenised) -> tuple[list[str], list[str]]:
         """The parts of a sentence that were never seen in training, and its flags."""
@@ -306,6 +335,10 @@ class Translator(Trained):
                 notes=tracing.notes_of(wrong, encoded, spelled), beam=tracing.beam_of(steps, vocabulary),
                 about=self.about,
             )  # fmt: skip
+        if self.calibration is not None:
+            plain = [index for index in written if index != END]
+            logprobs = [token.logprob for token in trace.target.tokens if token.logprob is not None]
+            trace = tracing.with_confidence(trace, self.calibration.rate(self.decoded(encoded, plain, logprobs)))
         if by or against is not None:
             trace = self._add_attributions(trace, encoded.ids, written, [by] if isinstance(by, str) else by, against)
         return mark_aligning(trace, self.heads)

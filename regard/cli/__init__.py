@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from regard.cli import align, corpora, demo, look, measure, models, page, predict, score, serve, sweep, train, translate
+from regard.cli import (
+    align,
+    calibrate,
+    corpora,
+    demo,
+    look,
+    measure,
+    models,
+    page,
+    predict,
+    score,
+    serve,
+    sweep,
+    train,
+    translate,
+)
 from regard.cli.options import ungrouped
 from regard.version import __version__
 
@@ -22,9 +37,8 @@ app = typer.Typer(
 )
 COMMANDS = (
     demo.demo, train.train, translate.translate, score.score, score.compare, look.look, measure.heads, measure.faithful,
-    measure.flow,
-    align.align, predict.caption, predict.classify, predict.generate, score.perplexity, measure.reach, serve.serve,
-    page.page, models.models, corpora.corpora, models.export, sweep.sweep,
+    measure.flow, align.align, calibrate.calibrate, predict.caption, predict.classify, predict.generate,
+    score.perplexity, measure.reach, serve.serve, page.page, models.models, corpora.corpora, models.export, sweep.sweep,
 )  # fmt: skip
 for command in COMMANDS:
     app.command(cls=train.WithSettings if command is train.train else None)(ungrouped(command))

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,6 +46,23 @@ class Search:
     temperature: Annotated[float | None, Option(help="Above 0: sample instead of searching.")] = None
     with_run: With = None
     max_tokens: Annotated[int, Option(min=1, help="Longest line to translate, in tokens.")] = 4096
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How far a translation is to be trusted."""
+
+    confidence: Annotated[
+        bool, Option("--confidence", help="Calibrated confidence (0 to 1), tab, translation; words with --json.")
+    ] = False
+    min_confidence: Annotated[
+        float | None,
+        Option(min=0, max=1, help="Leave a line below this confidence empty, and count such lines."),
+    ] = None
+
+    @property
+    def wanted(self) -> bool:
+        return self.confidence or self.min_confidence is not None
 
 
 @dataclass(frozen=True)
@@ -114,6 +131,7 @@ def translate(
         bool, Option("--no-fuzzy", help="With --out: do not mark translations in PO and XLIFF files for review.")
     ] = False,
     words: Terms,
+    trust: Trust,
     device: Device = "auto",
     engine: Engine = "regard",
     shards: Shards,
@@ -130,7 +148,7 @@ def translate(
 
     An argument that is not an existing file and does not look like a file name is translated as a text. Every line is
     translated sentence by sentence; problems are reported on standard error. A line longer than --max-tokens gives an
-    empty line, and the exit code is 2.
+    empty line, and the exit code is 2. The confidence of a line is that of its least certain sentence.
     """
     from regard.config import read
     from regard.runs.included import FOLDERS, find_run
@@ -146,6 +164,8 @@ def translate(
     if shards.on:
         if options.pop("nbest") != 1 or as_json:
             raise ConfigError("--on writes one translation for each line; leave --nbest out, and use --format jsonl.")
+        if trust.wanted:
+            raise ConfigError("--on writes no confidence; leave it out, or leave out --on.")
         options |= {"max_tokens": search.max_tokens, "device": device, "engine": engine, **vars(shards)}
         options |= {"column": tables.column, "align": tables.align, "format": tables.form}
         return write_corpus(runs, names[1:], out, words, options)
@@ -162,8 +182,14 @@ def translate(
     words.check(runs)
     translator = load(runs, device, engine=engine)
     translator.settings(**options)  # refuses invalid settings before anything is read
-    options |= words.read()
+    if trust.wanted:
+        translator.check_calibrated()
+    options |= words.read() | {"confidence": trust.wanted}
     if out:
+        if trust.wanted:
+            raise ConfigError(
+                "--confidence and --min-confidence are for lines on standard output; leave them or --out out."
+            )
         if text is None or sentence or as_json or options["nbest"] != 1:
             example = "regard translate RUN FILE --out FILE"
             raise ConfigError(f"--out is for the translation of a file, without --json and --nbest: {example}.")
@@ -173,12 +199,17 @@ def translate(
         check_no_markup(Path(text), names[0])
     lines = [[text or ""]] if sentence else batches(Path(text) if text else None, reading)
     nbest = 0 if options.get("temperature") else options["nbest"]  # samples may be equal
-    notes = Notes(translator, search.max_tokens, nbest, reading.invalid == "replace")
-    print_lines(translator, lines, {"max_tokens": search.max_tokens, **options}, notes, as_json)
+    notes = Notes(translator, search.max_tokens, nbest, reading.invalid == "replace", trust.min_confidence)
+    print_lines(translator, lines, {"max_tokens": search.max_tokens, **options}, notes, as_json, trust.confidence)
 
 
 def print_lines(
-    translator: "regard.Translator", lines: Iterable[list[str]], options: dict[str, Any], notes: "Notes", as_json: bool
+    translator: "regard.Translator",
+    lines: Iterable[list[str]],
+    options: dict[str, Any],
+    notes: "Notes",
+    as_json: bool,
+    confidence: bool,
 ) -> None:
     """Translate lines as they arrive: one output line for each, and notes on standard error."""
     done = 0
@@ -188,15 +219,23 @@ def print_lines(
             for line, translation in zip(batch, found, strict=True):
                 done += 1
                 notes.add(done, line, translation)
+                text, sure = "" if notes.withholds(translation) else translation.text, translation.confidence
                 if as_json:
                     marks = {name: getattr(translation, name) for name in ("unknown", "flags", "unplaced")}
-                    put_json({"source": line, "translation": translation.text, **details(translation), **marks})
+                    marks |= {"confidence": sure and asdict(sure)} if options["confidence"] else {}
+                    put_json({"source": line, "translation": text, **details(translation), **marks})
                 elif options["nbest"] == 1:
-                    put(translation.text)
+                    put((f"{sure.sentence:.3f}\t" if sure else "\t") * confidence + text)
                 else:
-                    put("\t".join(f"{candidate.score:.4f}\t{candidate.text}" for candidate in translation.nbest))
+                    put("\t".join(row(candidate, confidence, notes) for candidate in translation.nbest))
             sys.stdout.flush()
     notes.conclude(done)
+
+
+def row(candidate: Any, confidence: bool, notes: "Notes") -> str:
+    """A candidate with its score, and with its confidence where that is wanted."""
+    sure = f"{candidate.confidence.sentence:.3f}\t" if confidence and candidate.confidence else ""
+    return f"{candidate.score:.4f}\t{sure}{'' if notes.withholds(candidate) else candidate.text}"
 
 
 def check_no_markup(file: Path, run: str, more: str = "") -> None:
@@ -253,8 +292,16 @@ class Notes:
 
     AT_ONCE = ("language", "cut", "number", "loop", "copy", "empty")
 
-    def __init__(self, translator: "regard.Translator", max_tokens: int, nbest: int, replaces: bool) -> None:
+    def __init__(
+        self,
+        translator: "regard.Translator",
+        max_tokens: int,
+        nbest: int,
+        replaces: bool,
+        least: float | None = None,
+    ) -> None:
         self.translator, self.max_tokens, self.nbest = translator, max_tokens, nbest
+        self.least, self.withheld = least, 0  # the smallest confidence of a line that is printed
         self.replaces = replaces  # whether bytes that are not UTF-8 become U+FFFD
         self.unknown = self.too_long = self.fewer = self.replaced = 0
         self.lowered = False
@@ -274,6 +321,7 @@ class Notes:
             notes.insert(0, f"the translation did not end by itself ({found.finished})")
         for note in notes:
             typer.echo(f"line {number}: {note}", err=True)
+        self.withheld += self.withholds(found)
         self.fewer += len(found.nbest) < self.nbest and found.finished not in ("empty", "too long")
         self.replaced += self.replaces and REPLACED in line
         self.lowered = self.lowered or "lower-cased" in found.flags
@@ -281,6 +329,10 @@ class Notes:
         for word in found.unknown:
             if word not in self.first and len(self.first) <= WORDS_SHOWN:
                 self.first[word] = number
+
+    def withholds(self, found: Any) -> bool:
+        """Whether a translation is left empty: its confidence is too small."""
+        return self.least is not None and found.confidence is not None and found.confidence.sentence < self.least
 
     def conclude(self, lines: int) -> None:
         """Report what concerns all lines; raise an error if some were too long."""
@@ -296,6 +348,10 @@ class Notes:
             typer.echo(f"{note}; a wider --beam may find more", err=True)
         if self.lowered:
             typer.echo(NOTES["lower-cased"], err=True)
+        if self.least is not None:
+            typer.echo(
+                f"left empty, with a confidence below {self.least:g}: {self.withheld} of {lines} lines", err=True
+            )
         if self.too_long:
             raise DataError(
                 f"Lines of more than {counted(self.max_tokens, 'token')} were left empty, {self.too_long} of {lines}; "

@@ -177,13 +177,15 @@ def plot_faithful(report: Report, path: str | Path) -> Path:
 
     path = check_plot(path)
     figure = Figure(figsize=(9.5, 4.2), layout="constrained")
+    places = np.insert(np.arange(len(LEVELS), dtype=float), len(WORDS), np.nan)  # no line from words to shares
     titles = "comprehensiveness (more is better)", "sufficiency (less is better)"
     for side, (axes, title) in enumerate(zip(figure.subplots(1, 2), titles, strict=True)):
         for number, one in enumerate(report.methods):
             look = {"color": "black" if one.method in (RANDOM, ORACLE) else COLOURS[number % len(COLOURS)]}
             look |= {"marker": MARKERS[number % len(MARKERS)], "linestyle": DASHES[number % len(DASHES)]}
             if one.curves.size and not (one.method == ORACLE and report.short < report.sentences):
-                axes.plot(range(len(LEVELS)), one.curves[side], label=one.method if not side else None, **look)
+                values = np.insert(one.curves[side], len(WORDS), np.nan)
+                axes.plot(places, values, label=one.method if not side else None, **look)
         axes.set_xticks(range(len(LEVELS)), LEVELS)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("source words erased" if not side else "source words left")

@@ -28,6 +28,7 @@ class Token:
     special: bool = False
     word: int | None = None
     logprob: float | None = None
+    confidence: float | None = None  # of its word, if the model is calibrated
     topk: tuple[tuple[str, float], ...] = ()
 
 

@@ -277,6 +277,6 @@ def _plain_side(side: Side) -> dict[str, Any]:
     tokens = []
     for token in side.tokens:
         values = {**vars(token), "topk": [{"text": text, "logprob": logprob} for text, logprob in token.topk]}
-        optional = {key: values.pop(key) for key in ("word", "logprob", "topk")}
+        optional = {key: values.pop(key) for key in ("word", "logprob", "confidence", "topk")}
         tokens.append(values | {key: value for key, value in optional.items() if value not in (None, [])})
     return {"text": side.text, "tokens": tokens}

@@ -44,12 +44,22 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
     call.check_most("alternatives", body.alternatives, call.limits.alternatives)
     nbest, html = body.alternatives + 1, body.format == "html"
     choices = await choose(call, texts, body.source, body.target, body.model or "")
+    if body.confidence:
+        if body.stream:
+            raise RefusedError(400, "Invalid request: stream gives no confidence; leave one of them out")
+        for worker in (one.worker for one in choices if one.worker and not one.worker.about["calibrated"]):
+            raise RefusedError(
+                400,
+                f"The confidence of {worker.name} is not calibrated; run `regard calibrate` with held-out sentences.",
+            )
     layouts = await lay_out(call, texts, read_html if html else read_plain)
     if body.stream:
         if isinstance(body.q, list) or html or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
         return await stream(call, choices[0].worker, layouts[0])
-    found = await translate_all(call, [one.worker for one in choices], layouts, nbest, aligned=body.alignment)
+    found = await translate_all(
+        call, [one.worker for one in choices], layouts, nbest, (), body.alignment, body.confidence
+    )
 
     def build() -> dict[str, Any]:
         each: dict[str, list[Any]] = {"translatedText": [layout.write(results) for layout, results in found]}
@@ -60,6 +70,10 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
         if body.alignment:
             linked = [[] if html else layout.links(results) for layout, results in found]
             each["alignment"] = [[link._asdict() for link in some] for some in linked]
+        if body.confidence:
+            each["confidence"] = [
+                [rated(span, one) for span, one in zip(layout.spans, results, strict=True)] for layout, results in found
+            ]
         # Sentences with problems: span in the source, flags, and words never seen in training.
         notes = [
             [
@@ -74,6 +88,12 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
         return each if isinstance(body.q, list) else {name: values[0] for name, values in each.items()}
 
     return await call.respond(nbest * sum(map(len, texts)), build)
+
+
+def rated(span: tuple[int, int], one: TranslatedText) -> dict[str, Any]:
+    """The confidence of a sentence as it is answered."""
+    sure = one.confidence
+    return {"source": span, "confidence": sure and sure.sentence, "words": sure.words if sure else []}
 
 
 class Choice(NamedTuple):
@@ -137,6 +157,7 @@ async def translate_all(
     nbest: int = 1,
     terms: tuple[tuple[str, str], ...] = (),
     aligned: bool = False,
+    confidence: bool = False,
 ) -> list[tuple[Layout, list[TranslatedText]]]:
     """Translate the sentences of every layout, with word links if they are `aligned` or have tags to place.
 
@@ -147,7 +168,7 @@ async def translate_all(
         mine = [number for number, one in enumerate(workers) if one is worker]
         sentences = [sentence for number in mine for sentence in layouts[number].sentences]
         links = aligned or any(layouts[number].tagged for number in mine)
-        found = iter(await call.translate(worker, sentences, Options(None, nbest, links, terms)))
+        found = iter(await call.translate(worker, sentences, Options(None, nbest, links, terms, confidence)))
         for number in mine:
             results[number] = [next(found) for _ in layouts[number].sentences]
     return list(zip(layouts, results, strict=True))

@@ -119,6 +119,7 @@ class TranslationModel(ServedModel):
             **examples.opening(self._examples, codes["source"]),
             "aligned": any(example.alignment for example in self._examples),
             "fixed": is_fixed(self.translator.model),
+            "calibrated": self.translator.calibration is not None,
             "methods": methods_of(self.translator.model),
             "flags": NOTES,
         }
@@ -132,7 +133,12 @@ class TranslationModel(ServedModel):
     def translate(self, texts: list[str], options: Options, running: Running) -> list[TranslatedText]:
         """One translation for each text."""
         found = self._twin.translate(
-            texts, beam=options.beam, nbest=options.nbest, terms=options.terms, stop=running.stopped
+            texts,
+            beam=options.beam,
+            nbest=options.nbest,
+            terms=options.terms,
+            confidence=options.confidence,
+            stop=running.stopped,
         )
         sizes = map(len, self.translator.source_vocabulary.encode_many(texts))
         links: list[Any] = [()] * len(texts)
@@ -408,7 +414,8 @@ def _reads(name: str | None) -> bool:
 
 def _describe(one: Translation, tokens: int, links: Any = ()) -> TranslatedText:
     others, unknown = tuple(other.text for other in one.nbest), tuple(one.unknown[:_UNKNOWN_WORDS])
-    return TranslatedText(one.text, others, tokens, one.finished, tuple(one.flags), unknown, links, tuple(one.unplaced))
+    found = one.text, others, tokens, one.finished, tuple(one.flags), unknown, links, tuple(one.unplaced)
+    return TranslatedText(*found, one.confidence)
 
 
 def _part(trace: Trace, look: TraceRequest) -> Trace:

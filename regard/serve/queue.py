@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from regard.evaluate.confidence import Confidence
 from regard.files.segment import Link
 from regard.processes import settle
 
@@ -30,6 +31,7 @@ class Options(NamedTuple):
     nbest: int = 1
     links: bool = False  # whether to return word links
     terms: tuple[tuple[str, str], ...] = ()  # (source, target): forced translations of terms
+    confidence: bool = False  # whether to return the confidence
 
 
 class TraceRequest(NamedTuple):
@@ -67,6 +69,7 @@ class TranslatedText(NamedTuple):
     unknown: tuple[str, ...] = ()  # words or characters of the source never seen in training
     links: tuple[Link, ...] = ()
     unplaced: tuple[str, ...] = ()  # terms that could not be placed
+    confidence: Confidence | None = None
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,9 @@ class TranslateRequest(BaseModel):
     format: Annotated[Literal["text", "html"], BeforeValidator(_check_format)] = "text"
     alternatives: Annotated[Whole, Field(description=f"by default at most {_DEFAULT.alternatives}")] = 0
     alignment: Annotated[bool, Field(description="regard only: also return the word alignment")] = False
+    confidence: Annotated[
+        bool, Field(description="regard only: also return the calibrated confidence of sentences and words")
+    ] = False
     stream: bool = Field(
         False,
         description="regard only: stream one text as server-sent events, each a JSON object with sentence (a number), "
@@ -173,6 +176,12 @@ class Note(BaseModel):
     unknown: Annotated[list[str], Field(description="words or characters never seen in training")]
 
 
+class Rated(BaseModel):
+    source: Span
+    confidence: Annotated[float | None, Field(description="expected chrF, 0 to 1; null without words")]
+    words: Annotated[list[tuple[str, float]], Field(description="each with the probability that a reference has it")]
+
+
 class Translated(BaseModel):
     """One value for a text, a list of values for a list of texts."""
 
@@ -180,6 +189,9 @@ class Translated(BaseModel):
     detectedLanguage: Detected | list[Detected] | None = None  # noqa: N815
     alternatives: list[str] | list[list[str]] | None = None
     alignment: list[Link] | list[list[Link]] | None = None
+    confidence: list[Rated] | list[list[Rated]] | None = Field(
+        None, description="regard only: the confidence of each sentence, if requested"
+    )
     notes: list[Note] | list[list[Note]] | None = Field(
         None, description="regard only: sentences with problems, if any"
     )

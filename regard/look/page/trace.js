@@ -163,6 +163,11 @@ export class Trace {
     return known.length ? Math.exp(known.reduce((sum, one) => sum + one, 0)) : null;
   }
 
+  /** The calibrated confidence in the word of a label; null where the model is not calibrated. */
+  confidence({ tokens }) {
+    return this.target.tokens[tokens[0]]?.confidence ?? null;
+  }
+
   /** The cells of the picture, where there is one. */
   get cells() {
     return this.plain.image ? this.leading[0].pieces[0].columns : [];

@@ -355,6 +355,9 @@ class Translate extends HTMLElement {
 
   button(trace, label, number) {
     const probability = trace.probability(label) ?? 1;
+    const confidence = trace.confidence(label);
+    const unsure = (confidence ?? probability) < 0.5;
+    const rated = confidence === null ? "" : `confidence ${percent(confidence)}, `;
     const t = label.tokens[0];
     const forced = label.tokens.some((at) => trace.changed.rows.includes(at));
     return h(
@@ -362,8 +365,8 @@ class Translate extends HTMLElement {
       {
         type: "button",
         dir: "auto",
-        class: `word${probability < 0.5 ? " unsure" : ""}${forced ? " changed" : ""}`,
-        title: `${forced ? "forced, " : ""}${probability < 0.5 ? "unsure, " : ""}probability ${percent(probability)}: click for alternatives`,
+        class: `word${unsure ? " unsure" : ""}${forced ? " changed" : ""}`,
+        title: `${forced ? "forced, " : ""}${unsure ? "unsure, " : ""}${rated}probability ${percent(probability)}: click for alternatives`,
         tabindex: number ? -1 : 0,
         "data-t": t,
         "data-tokens": label.tokens.join(","),

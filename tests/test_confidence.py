@@ -1,0 +1,286 @@
+"""Confidence: the fit and its measures as laws, the calibration of a run, and every place where a user meets it."""
+
+import json
+import math
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trained
+from commands import regard as command
+
+import regard
+from regard.api.confidence import FILE, calibrate, find_calibration, force_texts, keep_calibration
+from regard.corpora.registry import generate_copy
+from regard.errors import DataError, RunError
+from regard.evaluate import confidence
+from regard.evaluate.confidence import (
+    SENTENCE_SIGNALS,
+    WORD_SIGNALS,
+    Decoded,
+    Fitted,
+    auroc,
+    calibration_error,
+    fit,
+    sentence_signals,
+    word_labels,
+    word_signals,
+)
+from regard.sealed import seal, unseal
+
+TEXT = [example.source for example in generate_copy(80, 97, 2, 6)]
+EASY, HARD = TEXT[0], "zq xw"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A copy of a trained run with its calibration."""
+    folder = tmp_path_factory.mktemp("confidence")
+    (folder / "text").write_bytes("".join(f"{line}\n" for line in TEXT).encode())
+    path = Path(shutil.copytree(trained.run("copy"), folder / "run"))
+    done = command("calibrate", path, "--source", folder / "text", "--target", folder / "text", folder=folder / "log")
+    assert done.code == 0, done.err
+    assert "words: calibration error" in done.out
+    assert "by confidence" in done.out
+    assert f"80 sentences, {sum(len(line.split()) for line in TEXT)} words, 80 detached sources" in done.err
+    return path
+
+
+@pytest.fixture(scope="module")
+def translator(run):
+    return regard.load(run)
+
+
+# --- the numbers
+
+
+def simulated(count, seed=0):
+    """Signals, their true probabilities, and labels that are drawn with these."""
+    rng = np.random.default_rng(seed)
+    signals = rng.normal(size=(count, 3))
+    chances = 1 / (1 + np.exp(-(signals @ [1.5, -0.7, 0.0] + 0.3)))
+    return signals, chances, (rng.random(count) < chances).astype(float)
+
+
+def test_the_error_of_calibrated_numbers_is_near_zero_and_of_shifted_ones_the_shift():
+    _, chances, labels = simulated(40_000)
+    assert calibration_error(chances, labels) < 0.01
+    assert calibration_error(np.full(1000, 0.25), np.repeat([1.0, 0.0], [500, 500])) == pytest.approx(0.25)
+    assert calibration_error(labels, labels) == 0  # certain and right: 1.0 has a bin too
+
+
+def test_auroc_is_the_share_of_pairs_in_the_right_order():
+    rng = random.Random(3)
+    above, below = ([rng.randrange(9) / 4 for _ in range(size)] for size in (17, 23))
+    pairs = [(one > other) + (one == other) / 2 for one in above for other in below]
+    assert auroc(np.array(above), np.array(below)) == pytest.approx(sum(pairs) / len(pairs))
+
+
+def test_a_fit_finds_the_slopes_and_is_calibrated_on_other_data():
+    signals, _, labels = simulated(20_000)
+    found = fit(signals, labels)
+    assert np.allclose(found.slopes, [1.5, -0.7, 0.0], atol=0.08)
+    others, chances, drawn = simulated(20_000, seed=1)
+    assert calibration_error(found(others), drawn) < 0.02
+    assert np.abs(found(others) - chances).mean() < 0.02
+
+
+@pytest.mark.parametrize("case", ["separable", "constant", "one label", "extreme"])
+def test_a_fit_of_degenerate_data_is_finite_and_within_bounds(case):
+    signals, _, labels = simulated(200)
+    if case == "separable":
+        labels = (signals[:, 0] > 0).astype(float)
+    elif case == "constant":
+        signals[:, 1] = 7.0
+    elif case == "one label":
+        labels = np.ones(200)
+    else:
+        signals[0] = 1e6
+    found = fit(signals, labels)
+    chances = found(np.concatenate([signals, 1e9 * signals]))
+    assert np.isfinite([found.intercept, *found.slopes]).all()
+    assert ((chances >= 0) & (chances <= 1)).all()
+
+
+def test_confidence_increases_with_the_score_and_weights_count_as_copies():
+    signals, _, labels = simulated(3_000)
+    found = fit(signals, labels)
+    line = np.linspace(-6, 6, 500)[:, None] * np.array(found.slopes) / np.dot(found.slopes, found.slopes)
+    assert (np.diff(found(line)) > 0).all()
+    twice = fit(np.concatenate([signals, signals[:500]]), np.concatenate([labels, labels[:500]]))
+    weighted = fit(signals, labels, np.where(np.arange(3_000) < 500, 2.0, 1.0))
+    # Standardised by different means, so that the ridge differs a little.
+    assert np.allclose(twice.slopes, weighted.slopes, atol=1e-3)
+
+
+def test_a_word_is_compared_without_case_and_punctuation():
+    labels = word_labels("Le chat, « dort » ! Oui", "le chat dort !")
+    assert labels.tolist() == [True, True, False, True, False, True, False]
+
+
+def test_signals_by_hand():
+    found = Decoded("The cat 7", "en", 4, "Le cat dort", [0, 1, 1, 2], [-0.1, -0.2, -0.3, -0.4, -0.5])
+    sentence = dict(zip(SENTENCE_SIGNALS, sentence_signals(found), strict=True))
+    assert sentence["surprise"] == pytest.approx(math.log(0.3 + 1e-3))
+    assert sentence["end"] == pytest.approx(math.exp(-0.5))
+    assert (sentence["ratio"], sentence["copied"]) == (0.0, pytest.approx(1 / 3))
+    assert (sentence["source pieces"], sentence["target pieces"]) == (pytest.approx(4 / 3), pytest.approx(5 / 3))
+    assert (sentence["other language"], sentence["common words"]) == (0.0, pytest.approx(1 / 3))
+    words = dict(zip(WORD_SIGNALS, word_signals(found).T.tolist(), strict=True))
+    assert words["surprise"] == pytest.approx([math.log(lost + 1e-3) for lost in (0.1, 0.5, 0.4)])
+    assert words["pieces"] == [1, 2, 1]
+    assert words["before"] == pytest.approx([1, math.exp(-0.1), math.exp(-0.5)])
+    assert words["after"] == pytest.approx([math.exp(-0.5), math.exp(-0.4), math.exp(-0.5)])
+    assert (words["copied"], words["capital"], words["digit"]) == ([0, 1, 0], [1, 0, 0], [0, 0, 0])
+    other = found._replace(source="Je ne sais pas où il est", pieces=9)
+    assert dict(zip(SENTENCE_SIGNALS, sentence_signals(other), strict=True))["other language"] == 1
+
+
+# --- a run
+
+
+def test_a_calibration_is_plain_numbers_and_is_read_back(run, translator):
+    data = unseal((run / FILE).read_bytes())
+    assert set(data) == {"weights", "sentence", "word", "about"}
+    assert tuple(data["word"]["slopes"]) == WORD_SIGNALS
+    assert find_calibration(run) == translator.calibration
+    assert trained.translator("copy").calibration is None
+
+
+def test_confidence_is_deterministic_and_that_of_a_batch_is_that_of_a_line(translator):
+    together = [found.confidence for found in translator.translate([EASY, HARD, TEXT[1]], confidence=True)]
+    for text, confidence_of in zip([EASY, HARD, TEXT[1]], together, strict=True):
+        alone = translator.translate(text, confidence=True).confidence
+        assert alone.sentence == pytest.approx(confidence_of.sentence, abs=1e-5)
+        assert alone == translator.translate(text, confidence=True).confidence
+        assert 0 <= alone.sentence <= 1
+        assert all(0 <= chance <= 1 for _, chance in alone.words)
+    assert together[0].sentence > together[1].sentence
+    assert [word for word, _ in together[0].words] == EASY.split()
+
+
+def test_a_text_has_the_confidence_of_its_least_certain_sentence(translator):
+    parts = [translator.translate(one, confidence=True).confidence for one in (f"{EASY}.", f"{HARD}.")]
+    both = translator.translate(f"{EASY}.\n{HARD}.", confidence=True).confidence
+    assert both.sentence == pytest.approx(min(part.sentence for part in parts), abs=1e-5)
+    assert len(both.words) == sum(len(part.words) for part in parts)
+
+
+def test_without_the_option_nothing_is_computed(translator, monkeypatch):
+    monkeypatch.setattr(confidence.Calibration, "rate", None)
+    assert translator.translate(EASY).confidence is None
+    assert translator.translate("", confidence=True).confidence is None  # an empty line has none
+
+
+def test_a_forced_translation_has_the_log_probabilities_of_a_found_one(translator):
+    found = translator.translate(EASY, split=False)
+    [forced] = force_texts(translator, [EASY], [found.text])
+    assert forced.logprobs == pytest.approx(found.token_logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: {**data, "sentence": {}},
+        lambda data: {**data, "word": {**data["word"], "slopes": {}}},
+        lambda data: {**data, "word": {**data["word"], "intercept": float("nan")}},
+        lambda data: {**data, "word": {**data["word"], "intercept": "0"}},
+        lambda data: {**data, "word": {**data["word"], "knots": [[0.0, 0.5], [1.0, 0.2]]}},
+        lambda data: {**data, "word": {**data["word"], "knots": [[0.0, 0.0], [1.0, 1.5]]}},
+    ],
+)
+def test_a_damaged_calibration_is_refused(change, run, tmp_path):
+    for name in ("manifest.json", "config.toml"):
+        shutil.copy(run / name, tmp_path / name)
+    (tmp_path / FILE).write_bytes(seal(change(unseal((run / FILE).read_bytes()))))
+    with pytest.raises(RunError, match="is damaged; delete it, or calibrate again"):
+        find_calibration(tmp_path)
+    (tmp_path / FILE).write_bytes((run / FILE).read_bytes().replace(b"intercept", b"intercepts", 1))
+    with pytest.raises(RunError, match="is damaged"):
+        find_calibration(tmp_path)
+
+
+def test_the_calibration_of_other_weights_does_not_count(run, translator, tmp_path):
+    other = Path(shutil.copytree(trained.run("heads"), tmp_path / "other"))
+    shutil.copy(run / FILE, other / FILE)
+    assert find_calibration(other) is None
+    keep_calibration(other, translator.calibration)
+    assert find_calibration(other) == translator.calibration
+
+
+def test_what_cannot_be_calibrated_is_one_sentence(run, translator, tmp_path):
+    with pytest.raises(DataError, match="at least 50 sentences that have a translation; got 3"):
+        calibrate(translator, TEXT[:3], TEXT[:3])
+    with pytest.raises(DataError, match="Each sentence needs its reference; got 2 and 1"):
+        calibrate(translator, TEXT[:2], TEXT[:1])
+    with pytest.raises(RunError, match="not calibrated for its weights; run `regard calibrate`"):
+        trained.translator("heads").translate("a", confidence=True)
+    with pytest.raises(RunError, match="An ensemble has no calibrated confidence"):
+        regard.load([run, run]).translate("a", confidence=True)
+    (tmp_path / "text").write_text("a\n")
+    files = ["--source", tmp_path / "text", "--target", tmp_path / "text"]
+    done = command("calibrate", "en-fr", *files, folder=tmp_path / "log")
+    assert (done.code, done.out) == (2, "")
+    assert "en-fr is included with regard and cannot be changed" in done.err
+
+
+# --- commands
+
+
+def lines(tmp_path, run, *options):
+    (tmp_path / "in.txt").write_text(f"{EASY}\n\n{HARD}\n")
+    done = command("translate", run, tmp_path / "in.txt", *options, folder=tmp_path / "log")
+    assert done.code == 0, done.err
+    return done.out.split("\n")[:-1], done.err
+
+
+def test_columns_and_lines_that_are_left_empty_and_counted(run, translator, tmp_path):
+    plain, err = lines(tmp_path, run)
+    assert "left empty" not in err
+    sure = [translator.translate(text, confidence=True).confidence.sentence for text in (EASY, HARD)]
+    rated, _ = lines(tmp_path, run, "--confidence")
+    assert rated == [f"{sure[0]:.3f}\t{plain[0]}", "\t", f"{sure[1]:.3f}\t{plain[2]}"]
+    least = sum(sure) / 2
+    kept, err = lines(tmp_path, run, "--min-confidence", least)
+    assert kept == [plain[0], "", ""]
+    assert f"left empty, with a confidence below {least:g}: 1 of 3 lines" in err
+    assert lines(tmp_path, run, "--min-confidence", 0)[0] == plain
+    several, _ = lines(tmp_path, run, "--confidence", "--nbest", 2)
+    assert len(several[0].split("\t")) == 6
+
+
+def test_json_has_words_only_if_asked(run, translator, tmp_path):
+    plain, rated = (
+        [json.loads(line) for line in lines(tmp_path, run, "--json", *more)[0]] for more in ([], ["--confidence"])
+    )
+    assert all("confidence" not in one for one in plain)
+    found, given = translator.translate(EASY, confidence=True).confidence, rated[0].pop("confidence")
+    assert given["sentence"] == pytest.approx(found.sentence, abs=1e-5)
+    assert given["words"] == [[word, pytest.approx(chance, abs=1e-5)] for word, chance in found.words]
+    assert (rated[0], rated[1]["confidence"]) == (plain[0], None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["heads", "x", "--confidence"], "not calibrated for its weights; run `regard calibrate`"),
+        (["copy", "x", "--min-confidence", "1.5"], "less than or equal to 1"),
+        (["copy", "in.txt", "--out", "out.txt", "--min-confidence", "0.5"], "are for lines on standard output"),
+        (["copy", "x", "--on", "local", "--out", "out", "--confidence"], "--on writes no confidence"),
+    ],
+)
+def test_wrong_uses_are_one_sentence(arguments, says, tmp_path):
+    name, *rest = arguments
+    run = trained.run(name)
+    if "--out" in rest and "--on" not in rest:
+        (tmp_path / "in.txt").write_text("a\n")
+        run, rest[0] = "en-fr/bahdanau", tmp_path / "in.txt"  # a calibrated one
+    done = command("translate", run, *rest, folder=tmp_path / "log")
+    assert done.code == 2
+    assert says in " ".join(done.err.split())
+
+
+def test_a_fitted_function_is_the_identity_without_knots():
+    assert Fitted(0.0, (1.0,))(np.array([[-800.0], [0.0], [800.0]])).tolist() == [0.0, 0.5, 1.0]
