@@ -4,14 +4,14 @@
 import constants from "./constants.js";
 import { pageTree, store } from "./drawn.js";
 import * as ort from "./ort.mjs";
-import { largest, logSoftmax, longest, search } from "./search.js";
+import { largest, longest, search } from "./search.js";
 import { drafts, END, endAlike, hasPlaceholders, otherLanguage, points, UNKNOWN, unseen, Vocabulary, wrongWith } from "./text.js";
 
 const BEST = 10; // words of the output to list
 const LIKELIEST = 3; // words that a layer would predict
 const TOPK = 5; // alternatives to each token of a trace
 const TOGETHER = 16; // heads to leave out in one batch
-const KEPT = 4; // passes over a sentence whose states are kept
+const KEPT = 4; // searches, and passes over a sentence with their states, that are kept
 const PAUSE = 30; // milliseconds after which the page may draw
 
 /** A request that cannot be answered, in one sentence. */
@@ -110,7 +110,7 @@ export class Model {
   }
 
   constructor(plain, encoder, decoder) {
-    Object.assign(this, { plain, encoder, decoder, passes: new Map() });
+    Object.assign(this, { plain, encoder, decoder, passes: new Map(), searches: new Map() });
     this.config = plain.decode;
     this.source = new Vocabulary(plain.vocabularies.source);
     this.target = plain.vocabularies.target ? new Vocabulary(plain.vocabularies.target) : this.source;
@@ -243,10 +243,28 @@ export class Model {
 
   // --- searching
 
-  /** The best hypotheses of a source under changes. */
-  async search(ids, { beam, nbest = 1, prefix = [], changes = [], observe, signal }) {
-    const config = { ...this.config, beam: beam ?? this.config.beam, nbest };
-    if (!ids.length) return [{ ids: [], logprob: 0, score: 0, ended: "end", logprobs: [0] }];
+  /** The best hypothesis of a source under changes. A search is kept: a translation is looked into after it. */
+  async search(ids, { beam, prefix = [], changes = [], observe, signal }) {
+    const config = { ...this.config, beam: beam ?? this.config.beam, nbest: 1 };
+    if (!ids.length) return { ids: [], logprob: 0, score: 0, ended: "end", logprobs: [0] };
+    const key = JSON.stringify([ids, config.beam, prefix, changes]);
+    if (!this.searches.has(key)) {
+      const steps = [];
+      const watch = (step) => {
+        steps.push(step);
+        return observe?.(step);
+      };
+      const [found] = await this.searchNow(ids, config, prefix, changes, watch, signal);
+      this.searches.set(key, { found, steps });
+      if (this.searches.size > KEPT) this.searches.delete(this.searches.keys().next().value);
+      return found;
+    }
+    const { found, steps } = this.searches.get(key);
+    for (const step of steps) observe?.(step);
+    return found;
+  }
+
+  async searchNow(ids, config, prefix, changes, observe, signal) {
     const found = await this.read(ids, changes, [], signal);
     let state = Object.fromEntries(this.names.map((name) => [name, found[name]])),
       t = 0;
@@ -282,7 +300,7 @@ export class Model {
       finished = "end";
     for (const draft of parts) {
       const live = parts.length === 1 && partial ? this.live(partial) : undefined;
-      const [found] = await this.search(draft.encoded.ids, { beam, signal, observe: live });
+      const found = await this.search(draft.encoded.ids, { beam, signal, observe: live });
       let own = await this.spell(draft.encoded, found.ids, signal);
       own = endAlike(draft.words, own);
       if (draft.recased) own = own.toUpperCase();
@@ -465,7 +483,7 @@ export class Model {
     if (target != null) written = [...this.ids(target, "translation"), END];
     else {
       const observe = tree ? (step) => steps.push(step) : undefined;
-      const [found] = await this.search(encoded.ids, { beam, prefix: forced, changes, observe, signal });
+      const found = await this.search(encoded.ids, { beam, prefix: forced, changes, observe, signal });
       const ended = found.ended === "end" || !found.ids.length;
       written = ended || !tree ? [...found.ids, END] : found.ids;
       if (tree) seen.flags.push(...wrongWith(text, this.target.decode(found.ids), found.ended, this.same));
@@ -595,7 +613,7 @@ export class Model {
     this.sizes(encoded.ids, "text");
     this.check(changes, this.slots(encoded.ids));
     const forced = prefix == null ? [] : this.ids(prefix, "prefix");
-    const ids = target != null ? this.ids(target, "translation") : (await this.search(encoded.ids, { beam, prefix: forced, changes, signal }))[0].ids;
+    const ids = target != null ? this.ids(target, "translation") : (await this.search(encoded.ids, { beam, prefix: forced, changes, signal })).ids;
     const written = [...ids, END],
       steps = reading ? encoded.ids.length + 1 : written.length;
     if (!(t >= 0 && t < steps))
@@ -741,5 +759,3 @@ function describe({ kind, position, value, t, weights, name, head }) {
   if (kind === "silence") return { kind, text: `${head == null ? name : `head ${head} of ${name}`} silenced`, name, head: head ?? null };
   return { kind, text: `row ${t} set ${weights ? "by hand" : `all on source position ${position}`}`, row: t, head: head ?? null };
 }
-
-export { logSoftmax };
