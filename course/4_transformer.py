@@ -149,6 +149,22 @@ for one in [*removed[:4], *removed[-3:]]:
     print(f"{one.name:<32} {one.head}  BLEU without it {one.score:>5.1f}, drop {one.drop:>5.1f}")
 
 # %% [markdown]
+# ## Can you trust the translation?
+#
+# A probability of the model is not the probability that it is right. Compare it with references: of the words to which
+# the model gives 0.8, how many does a reference have? A function of the signals that the search gives anyway (the
+# probabilities of a word and its neighbours, the length, words copied from the source) is fitted to held-out sentences,
+# so that its number means what it says. `docs/trust.md` judges it. Here the included Transformer reads a sentence, the
+# same words in another order, and letters without a meaning:
+
+# %%
+trusted = regard.load("en-fr")
+for text in ("The committee accepted the proposal.", "accepted. proposal The the committee", "Kzq vtr wplo mnbx."):
+    found = trusted.translate(text, confidence=True)
+    words = " ".join(f"{word} {chance:.2f}" for word, chance in found.confidence.words)
+    print(f"{found.confidence.sentence:.2f}  {found}   ({words})")
+
+# %% [markdown]
 # ## Exercises
 #
 # The functions that you write get numpy arrays and return one.
@@ -181,6 +197,18 @@ print(check("4.2", encode))
 # %%
 answer = None
 print(check("4.3", answer))
+
+# %% [markdown]
+# **4.4** Write `error(chances, right)`: the expected calibration error with two bins, chances below 0.5 and the others.
+# In each bin, take the distance between the mean chance and the share of right ones; weigh by the size of the bin.
+
+
+# %%
+def error(chances, right):
+    return 0.0
+
+
+print(check("4.4", error))
 
 # %% [markdown]
 # ## In the browser

@@ -31,6 +31,12 @@ def positions(length, width):
     return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, width)
 
 
+def half_error(chances, right):
+    """The distance between the mean chance and the share of right ones in each half, weighed by its size."""
+    halves = [half for half in (chances < 0.5, chances >= 0.5) if half.any()]
+    return sum(half.mean() * abs(chances[half].mean() - right[half].mean()) for half in halves)
+
+
 ANSWERS = {
     "1.1": 4 * 96 * (64 + 96),
     "1.2": lambda state, new, update: update * state + (1 - update) * new,
@@ -46,6 +52,7 @@ ANSWERS = {
     "4.1": lambda size: np.tril(np.ones((size, size), dtype=bool)),
     "4.2": positions,
     "4.3": 4 * 64 * 64,
+    "4.4": half_error,
     "5.1": 14 * 14,
     "5.2": lambda mask: mask / mask.sum() if mask.any() else np.zeros(len(mask)),
     "5.3": lambda p, q: np.maximum(p - q, 0).sum(),
@@ -62,6 +69,7 @@ INPUTS = {
     "3.4": lambda draw: tuple({(i, int(j)) for i, j in enumerate(draw.integers(5, size=5))} for _ in range(3)),
     "4.1": lambda draw: (int(draw.integers(5, 9)),),
     "4.2": lambda draw: (int(draw.integers(3, 6)), 2 * int(draw.integers(2, 5))),
+    "4.4": lambda draw: (draw.random(9), (draw.random(9) < 0.5).astype(float)),
     "5.2": lambda draw: (draw.random(9) < 0.5,),
     "5.3": lambda draw: (softmax(draw.normal(size=5)), softmax(draw.normal(size=5))),
 }

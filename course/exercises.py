@@ -267,6 +267,15 @@ EXERCISES: dict[str, Number | Function] = {
     "4.3": Number(
         "633a5b5c0b43cd75", "Which matrices does it have, and does their size depend on the number of heads?"
     ),
+    "4.4": Function(
+        ("chances", "right"),
+        (
+            ((np.array([0.25, 0.25, 0.25, 0.25]), np.array([1, 0, 0, 0])), 0.0),
+            ((np.array([0.9, 0.9, 0.2, 0.2]), np.array([1, 0, 0, 0])), 0.3),
+            ((np.array([0.1, 0.7]), np.array([1, 1])), 0.6),
+        ),
+        "In each half of [0, 1], how far is the mean chance from the share of right ones? Weigh by its size.",
+    ),
     "5.1": Number("474bcf9dc7521553", "Every cell of the grid is a slot."),
     "5.2": Function(
         ("mask",),

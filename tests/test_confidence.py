@@ -267,12 +267,17 @@ def test_json_has_words_only_if_asked(run, translator, tmp_path):
     [
         (["heads", "x", "--confidence"], "not calibrated for its weights; run `regard calibrate`"),
         (["copy", "x", "--min-confidence", "1.5"], "less than or equal to 1"),
+        (["copy", "in.txt", "--out", "out.txt", "--min-confidence", "0.5"], "are for lines on standard output"),
         (["copy", "x", "--on", "local", "--out", "out", "--confidence"], "--on writes no confidence"),
     ],
 )
 def test_wrong_uses_are_one_sentence(arguments, says, tmp_path):
     name, *rest = arguments
-    done = command("translate", trained.run(name), *rest, folder=tmp_path)
+    run = trained.run(name)
+    if "--out" in rest and "--on" not in rest:
+        (tmp_path / "in.txt").write_text("a\n")
+        run, rest[0] = "en-fr/bahdanau", tmp_path / "in.txt"  # a calibrated one
+    done = command("translate", run, *rest, folder=tmp_path / "log")
     assert done.code == 2
     assert says in " ".join(done.err.split())
 

@@ -57,7 +57,7 @@ class Trust:
     ] = False
     min_confidence: Annotated[
         float | None,
-        Option(min=0, max=1, help="Leave a line below this confidence empty; with --out, mark it alone for review."),
+        Option(min=0, max=1, help="Leave a line below this confidence empty, and count such lines."),
     ] = None
 
     @property
@@ -186,6 +186,10 @@ def translate(
         translator.check_calibrated()
     options |= words.read() | {"confidence": trust.wanted}
     if out:
+        if trust.wanted:
+            raise ConfigError(
+                "--confidence and --min-confidence are for lines on standard output; leave them or --out out."
+            )
         if text is None or sentence or as_json or options["nbest"] != 1:
             example = "regard translate RUN FILE --out FILE"
             raise ConfigError(f"--out is for the translation of a file, without --json and --nbest: {example}.")
