@@ -16,7 +16,7 @@ from regard.cli.models import list_models, models
 from regard.models.registry import MODELS
 
 COMMANDS = (
-    "align caption classify compare corpora demo export faithful flow generate heads import look models page "
+    "align calibrate caption classify compare corpora demo export faithful flow generate heads import look models page "
     "perplexity reach score serve sweep train translate"
 )
 
