@@ -34,6 +34,7 @@ def test_a_table_whose_corpus_is_missing_names_the_command(tmp_path, monkeypatch
     assert "python benchmarks/data.py europarl.en-fr" in capsys.readouterr().err
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.slow
 def test_the_table_of_tales_is_repeated(tmp_path, monkeypatch, capfd) -> None:
     """All four models, from the commands of the page. Rounding differs between processors, and so do the numbers."""
