@@ -112,6 +112,7 @@ def test_every_command(hostile, tmp_path):
         ["heads", translator, "--source", text, "--target", text],
         ["flow", translator, "ba da"],
         ["align", translator, "--source", text, "--target", text],
+        ["faithful", translator, "--source", text, "--target", text, "--methods", "attention", "--sanity", 1],
         ["caption", captioner(), picture],
         ["classify", out / "document", text],
         ["generate", out / "language"],
@@ -124,6 +125,8 @@ def test_every_command(hostile, tmp_path):
         ["demo", "--task", "none"],
         ["import", translator, "--out", tmp_path / "converted"],
         ["serve", "none"],
+        ["calibrate", translator, "--source", text, "--target", text],
+        ["page", translator, "--out", tmp_path / "site", "--runtime", tmp_path],
     ]  # fmt: skip
     names = {command.name or command.callback.__name__ for command in app.registered_commands}
     assert {command[0] for command in commands} == names
@@ -135,7 +138,7 @@ def test_every_command(hostile, tmp_path):
     assert done.returncode == 0, done.stderr
     assert imported(hostile) == []
     failed = re.findall(r"^exit code \d+: (\w+)", done.stderr, re.MULTILINE)
-    assert failed == ["demo", "import", "serve"], done.stderr
+    assert failed == ["demo", "import", "serve", "calibrate", "page"], done.stderr
 
 
 def test_workers_of_ray(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import patience
 import pytest
@@ -166,8 +167,7 @@ def test_what_goes_wrong_is_said_in_one_sentence(
     elif damage == "memory":
         page.add_init_script("WebAssembly.instantiate = () => Promise.reject(new RangeError('out of memory'))")
     text = "ba " * 22000 if damage == "long" else TEXT
-    page.goto(address)
-    page.evaluate("(text) => { location.hash = new URLSearchParams({ text }); }", text)
+    page.goto(f"{address}#{urlencode({'text': text})}")
     page.locator(".error", has_text=sentence).first.wait_for()
     shown = page.locator(".error", has_text=sentence).first.inner_text()
     assert "\n" not in shown.strip()
