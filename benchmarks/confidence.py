@@ -48,7 +48,13 @@ def main() -> None:
     parser.add_argument("--broken", type=int, default=10**6, help="lines of newstest2014 and Tatoeba that are broken")
     parser.add_argument("--keep", action="store_true", help="write the calibration into the run folder")
     parser.add_argument("--drawn", type=Path, help="reliability diagram of the first model")
-    parser.add_argument("--cost", type=int, default=0, metavar="LINES", help="only time so many lines with and without")
+    parser.add_argument(
+        "--cost",
+        type=int,
+        default=0,
+        metavar="LINES",
+        help="only measure the time of LINES lines, with and without confidence",
+    )
     given = parser.parse_args()
     fitting = [read(given.data / f"newstest.en-fr/newstest2013.{side}.bz2")[: given.lines] for side in ("en", "fr")]
     captions = [read(given.data / f"multi30k/test_2016_flickr.{side}.bz2") for side in ("en", "fr", "de")]

@@ -106,7 +106,8 @@ def main() -> None:
 
 
 def fit(base: Any, pairs: list[Any], given: argparse.Namespace, strength: float | None) -> Any:
-    """The translator with its model trained on: as the adversary of its own, or without a strength, uniform weights."""
+    """Train the translator's model further: as an adversary of its original attention, or with uniform weights if no
+    strength is given."""
     torch.manual_seed(given.seed)
     model = copy.deepcopy(base.model).train().requires_grad_()
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)

@@ -284,3 +284,21 @@ def test_wrong_uses_are_one_sentence(arguments, says, tmp_path):
 
 def test_a_fitted_function_is_the_identity_without_knots():
     assert Fitted(0.0, (1.0,))(np.array([[-800.0], [0.0], [800.0]])).tolist() == [0.0, 0.5, 1.0]
+
+
+def test_the_errors_of_two_bins_do_not_cancel():
+    chances, labels = np.repeat([0.25, 0.75], 4), np.array([1.0, 1.0, 0.0, 0.0] * 2)  # below by a quarter, above by one
+    assert confidence.calibration_error(chances, labels) == pytest.approx(0.25)
+
+
+def test_a_detached_source_lowers_the_confidence_in_such_sentences():
+    drawn = random.Random(1)
+
+    def found(surprise: float) -> confidence.Decoded:
+        logprobs = [-surprise * drawn.uniform(0.5, 1.5) for _ in range(4)]
+        return confidence.Decoded("ba da fo", "", 3, "ki ko ku", [0, 1, 2], logprobs)
+
+    true = [confidence.Judged(found(0.1), "ki ko ku", 0.8) for _ in range(60)]
+    fitted = confidence.fit_calibration(true, [found(3.0) for _ in range(60)])
+    assert fitted.rate(found(0.1)).sentence > 0.7
+    assert fitted.rate(found(3.0)).sentence < 0.2

@@ -189,7 +189,7 @@ def test_axe_finds_nothing(address: str, chromium: Any, wide: int, high: int, sc
         assert page.evaluate("document.documentElement.scrollWidth") <= wide
 
 
-# --- Firefox, by its own protocol: Playwright drives only a Firefox of its own
+# --- Firefox by the Marionette protocol: Playwright supports only its patched build of Firefox
 
 
 class Firefox:

@@ -30,13 +30,11 @@ def calibrate(
     check_references(sources, references)
     chrf, rng = build_metric("chrf"), random.Random(0)
     kept = [place for place, pair in enumerate(zip(sources, references, strict=True)) if all(map(str.split, pair))]
-    broken = [
-        {**{kind: change(sources[place], rng) for kind, change in BREAKS.items()}, "language": references[place]}
-        for place in kept
-    ]
     kinds = [[*BREAKS, "language", "another"][at % 4] for at in range(len(kept))]
     texts = [sources[place] for place in kept]
-    texts += [one[kind] for one, kind in zip(broken, kinds, strict=True) if kind != "another"]
+    for place, kind in zip(kept, kinds, strict=True):
+        if kind != "another":
+            texts.append(references[place] if kind == "language" else BREAKS[kind](sources[place], rng))
     found = decode_texts(translator, texts, progress)
     true = [
         Judged(one, references[place], chrf.sentence_score(one.text, [references[place]]).score / 100)

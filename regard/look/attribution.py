@@ -521,12 +521,12 @@ def layers_of(model: nn.Module) -> list[Any]:
     if not any(layer.cross_attention is not None for layer in layers):
         raise ConfigError(
             f"{type(model).__name__} has no Transformer layers, through which this method goes; attribute by gradient, "
-            f"integrated-gradients, occlusion or attention."
+            f"integrated-gradients, occlusion-masked or attention."
         )
     if not all(isinstance(layer.self_attention, MultiHead) for layer in layers):
         raise ConfigError(
             "This decoder has a recurrence (SSRU) in place of self-attention, so that its layers cannot be multiplied; "
-            "attribute by gradient, integrated-gradients, occlusion or attention."
+            "attribute by gradient, integrated-gradients, occlusion-masked or attention."
         )
     return layers
 

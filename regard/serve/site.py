@@ -247,7 +247,7 @@ def _describe_vocabulary(vocabulary: Vocabulary, run: str | Path) -> dict[str, A
     if vocabulary.kind == "unigram":
         raise ConfigError(f"{run} has a unigram vocabulary, which the page without a server cannot read; use bpe.")
     if isinstance(tokens, Subwords):
-        # A model that regard did not train may normalise text in a way of its own.
+        # Vocabularies of imported models may normalise text differently.
         probe = "\u00a0 a\u0301\ufb01 "
         if tokens.processor.normalize(probe) != "\u2581" + probe.replace(" ", "\u2581"):
             raise ConfigError(f"The vocabulary of {run} normalises text, which the page without a server cannot do.")
