@@ -157,7 +157,9 @@ def describe_run(name: str) -> None:
 def export(
     run: Run,
     out: Annotated[Path, Option(help="New folder to write into.")],
-    to: Annotated[str, Option(help="small (int8 weights, no corpus and checkpoints), ctranslate2 or onnx.")] = "small",
+    to: Annotated[
+        str, Option(help="small (int8 weights, no corpus and checkpoints), ctranslate2, onnx or huggingface.")
+    ] = "small",
     numbers: Annotated[str | None, Option(help="ctranslate2: int8 (default) or float32.")] = None,
 ) -> None:
     """Export a run: `--to small` makes a folder of a few MiB that any regard command can use, the other formats are for
