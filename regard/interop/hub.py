@@ -64,7 +64,7 @@ def fetch(name: str, mirror: str = "", progress: Progress | None = None) -> tupl
 
 
 def _reporter(progress: Progress | None, done: int, total: int) -> Any:
-    """A class that the library takes for a progress bar: it reports the bytes after those `done`, and prints nothing."""
+    """A class that the library takes for a progress bar: it reports bytes after those `done` and prints nothing."""
 
     class Reporter(need("tqdm.auto", MISSING).tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **settings: Any) -> None:
