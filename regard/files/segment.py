@@ -66,6 +66,16 @@ class Link(NamedTuple):
     weight: float = 0.0  # of attention; 0 for other links
 
 
+def chain_links(first: Sequence[Link], second: Sequence[Link]) -> tuple[Link, ...]:
+    """The links of a translation of a translation: those that meet in a word of the text between them."""
+    return tuple(
+        Link(one.source, other.target, one.weight * other.weight)
+        for other in second
+        for one in first
+        if one.target[0] < other.source[1] and other.source[0] < one.target[1]
+    )
+
+
 class Sentence(NamedTuple):
     """The translation of a sentence, and the word links."""
 
