@@ -30,7 +30,7 @@ def import_model(folder: str | Path, out: str | Path, source_language: str = "",
     except (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError) as error:  # arrays of other shapes
         raise DataError(f"{folder} cannot be imported; its parts do not fit together: {brief(error)}.") from None
     named = f"{folder.resolve().name}/{imported.origin['from']}"  # may mention a pair, as `opus-mt-en-de` does
-    pair = _FIREFOX.search(named) or _PAIR.search(named)
+    pair = _FIREFOX.search(named) or _PAIR.match(named)
     guessed = pair.groups() if pair else ("", "")
     known = imported.data.get("source_language") or guessed[0], imported.data.get("target_language") or guessed[1]
     data = {"source_language": source_language or known[0], "target_language": target_language or known[1]}
