@@ -69,7 +69,7 @@ def _convert(folder: Path, out: Path, languages: tuple[str, str], origin: dict[s
         raise DataError(f"{folder} cannot be imported; its parts do not fit together: {brief(error)}.") from None
     origin = {**imported.origin, **origin}
     named = f"{folder.resolve().name}/{origin['from']}"  # may mention a pair, as `opus-mt-en-de` does
-    pair = _FIREFOX.search(named) or _PAIR.search(named)
+    pair = _FIREFOX.search(named) or _PAIR.match(named)
     guessed = pair.groups() if pair else ("", "")
     sides = zip(("source_language", "target_language"), languages, guessed, strict=True)
     data = {side: chosen or imported.data.get(side) or guess for side, chosen, guess in sides}

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import Beam, OnPicture
+from regard.cli.options import Beam, OnPicture, Overwrite
 from regard.cli.progress import bar
 from regard.cli.text import check_out, load, note_pivot, put
 from regard.errors import ConfigError, check_known
@@ -80,6 +80,7 @@ def look(
     target: Annotated[str | None, Option(help="Force this translation or caption instead of a search.")] = None,
     terms: Annotated[Path | None, Option(help="Source words, tab, the words that they must become.")] = None,
     out: Annotated[Path | None, Option(help="Draw to .png, .svg, .pdf or .html; .json saves the trace.")] = None,
+    overwrite: Overwrite = False,
     drawing: Drawing,
     beam: Beam = None,
     picture: OnPicture,
@@ -100,7 +101,7 @@ def look(
     runs, text = run_and_text(arguments)
     task = "pivot" if runs[1:] else read_experiment(runs[0]).task
     check_options(task, given, out)
-    check_out(out, text, terms)
+    check_out(out, overwrite, text, terms)
     if task == "translate" and given.keys() & {"silence", "mask", "temperature"}:  # which change attention
         check_attends(runs[0])
     if task != "caption" and os.path.isfile(text):
