@@ -62,7 +62,7 @@ def find_run(run: str | Path) -> Path:
                 f"There is no model {name}; translate, look and serve go through English, with {' and '.join(halves)}, "
                 f"but this command needs one model."
             )
-        if len(missing) == 1:
+        if len(missing) == 1 and _DIRECTION.fullmatch(name):
             raise RunError(
                 f"There is no run folder or model {name}, and to translate through English, {missing[0]} is missing: "
                 f"regard import firefox:{missing[0]} --out {USUAL}/{missing[0]}."
