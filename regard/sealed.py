@@ -57,6 +57,19 @@ def write_atomically(path: Path, content: bytes) -> Path:
     return path
 
 
+def write_output(path: Path, content: bytes) -> Path:
+    """Write a complete file that a user named: a symbolic link stays, its target is replaced and keeps its mode.
+
+    Not for the files of a run, which may be a stranger's: its links must not lead a command to other files.
+    """
+    target = Path(os.path.realpath(path))
+    with replacing(target) as temporary, open(temporary, "wb") as stream:
+        if target.exists():
+            shutil.copymode(target, temporary)  # before the content is there to be read
+        stream.write(content)
+    return path
+
+
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents, if needed, so that a power failure does not remove them."""
     try:

@@ -663,7 +663,7 @@ def test_the_other_corpora_are_written_as_their_tasks_read_them(tmp_path):
     for name, file in (("tales", "tales.txt"), ("copy", "new.gold")):
         mine = tmp_path / file
         mine.write_text("mine", encoding="utf-8")
-        says = f"{mine} exists already and holds something else; pass another --out, or delete it"
+        says = f"{mine} exists; write to another file, or add --overwrite to replace it"
         refused("corpora", name, "--out", mine.with_suffix(""), folder=tmp_path, says=says)
         assert mine.read_text(encoding="utf-8") == "mine"
     assert not (tmp_path / "new.source").exists()

@@ -11,6 +11,7 @@ from regard.api.aligning import Linking, align, link, traces, weigh
 from regard.api.corpus import (
     Where,
     align_corpus,
+    find_inputs,
     reach_corpus,
     read_reach,
     read_report,
@@ -265,3 +266,21 @@ def test_an_ensemble_cannot_place_terms(tmp_path):
     with pytest.raises(ConfigError, match="An ensemble cannot place terms"):
         translate_corpus(["en-fr", "en-fr"], tmp_path / "a.txt", tmp_path / "out", terms={"cat": "chat"})
     assert not (tmp_path / "out").exists()
+
+
+def test_two_inputs_with_one_output_are_refused(tmp_path):
+    for name in ("t.en", "t.de"):
+        (tmp_path / name).write_text("ba\n", encoding="utf-8")
+    inputs = [tmp_path / "t.en", tmp_path / "t.de"]
+    with pytest.raises(DataError, match=r"^The outputs of 2 inputs would be called t\.jsonl; rename an input"):
+        translate_corpus(trained.run("copy"), inputs, tmp_path / "out", format="jsonl")
+    with pytest.raises(RunError, match="is inside the run"):
+        translate_corpus(trained.run("copy"), inputs, trained.run("copy") / "out")
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_a_file(tmp_path):
+    for name in ("in1.txt", "in2.txt", "in[12].txt"):
+        (tmp_path / name).touch()
+    assert find_inputs(tmp_path / "in[12].txt") == [str(tmp_path / "in[12].txt")]
+    (tmp_path / "in[12].txt").unlink()
+    assert find_inputs(tmp_path / "in[12].txt") == [str(tmp_path / name) for name in ("in1.txt", "in2.txt")]

@@ -415,6 +415,21 @@ def test_punctuation_keeps_the_number_of_characters_and_words(text):
     assert not set(written) & set("’‘“”«»–\u00a0")
 
 
+@given(st.text(st.sampled_from("ab A.,:'’‘“”«» é1-–—\u00a0")))
+@settings(max_examples=100, deadline=None)
+def test_quotes_leaves_what_a_french_text_needs(text):
+    written = rewrite(text, "quotes").text
+    assert not set(written) & set("’‘“”")
+    kept = "«»–—\u00a0"
+    assert [(at, mark) for at, mark in enumerate(written) if mark in kept] == [
+        (at, mark) for at, mark in enumerate(text) if mark in kept
+    ]
+
+
+def test_quotes_differs_from_punctuation_in_these_marks_alone():
+    assert rewrite("‘new’ – l’«\u00a0heure\u00a0» “x”", "quotes").text == '"new" – l\'«\u00a0heure\u00a0» "x"'
+
+
 def test_lone_surrogates_become_the_replacement_character():
     assert rewrite("a\ud800b\udfff") == ("a\ufffdb\ufffd", None, None)
 

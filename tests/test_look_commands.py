@@ -78,7 +78,7 @@ def test_a_captioner_shows_its_picture_with_a_map_for_each_word(regard_command, 
     assert "grid 4 x 4" in out
     for command_ in ("look", "caption"):
         for more in ([], ["--word", "0", "--smooth"], ["--cell", "1,1,2,2"]):
-            code, _, err = regard_command(command_, run, picture, *more, "--out", tmp_path / "a.html")
+            code, _, err = regard_command(command_, run, picture, *more, "--overwrite", "--out", tmp_path / "a.html")
             assert code == 0, err
             page = (tmp_path / "a.html").read_text(encoding="utf-8")
             assert page.count("data:image/png;base64,") == 1

@@ -4,11 +4,13 @@ import gzip
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import commands
@@ -22,6 +24,7 @@ from regard.cluster.shards import (
     join,
     make_plan,
     missing,
+    output_name,
     read_results,
     results_path,
     write_results,
@@ -294,7 +297,10 @@ def test_a_folder_of_other_inputs_or_another_task_is_refused(corpus, tmp_path):
         ("a.tsv", "1\tone\n2\ttwo\n", "2", ["one", "two"]),
         ("a.jsonl", '{"text": "one"}\n{"text": "two"}\n', "text", ["one", "two"]),
         ("a.tsv", "1\tone\n2\n", "2", r"line 2 has 1 column;"),
+        ("a.jsonl", '{"text": null}\n{"text": 2}\n{"text": "a\\nb"}\n', "text", ["", "2", "a\nb"]),
         ("a.jsonl", '{"text": "one"}\n[]\n', "text", r"line 2 is not a JSON object with 'text'"),
+        ("a.jsonl", '{"text": ["one"]}\n', "text", r"line 1 is not a JSON object with 'text', a text;"),
+        ("a.jsonl", '{"text": true}\n', "text", r"line 1 is not a JSON object with 'text', a text;"),
     ],
 )
 def test_columns_of_tables(name, content, column, rows, tmp_path):
@@ -307,6 +313,68 @@ def test_columns_of_tables(name, content, column, rows, tmp_path):
     else:
         plan = make_plan([str(path)], tmp_path / "out", 4, column, TASK)
         assert ShardReader(plan)(plan.shards()[0]) == rows
+
+
+@pytest.mark.parametrize("form", ["text", "jsonl"])
+def test_a_row_with_a_line_break_is_one_line(form, tmp_path):
+    path, out = tmp_path / "a.jsonl", tmp_path / "out"
+    path.write_text('{"text": "one\\ntwo"}\n{"text": null}\n{"text": "three"}\n', encoding="utf-8")
+    plan = make_plan([str(path)], out, 2, "text", TASK)
+    assert run_local(Upper(), plan, out, 1) == 0
+    [made] = join(plan, out, form, text)
+    lines = made.read_text(encoding="utf-8").split("\n")
+    if form == "jsonl":
+        lines = [json.loads(line)["translation"] for line in lines[:-1]]
+        assert lines == ["ONE\nTWO", "", "THREE"]
+    else:
+        assert lines == ["ONE TWO", "", "THREE", ""]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "given", "name"),
+    [
+        (["t.en", "t.de"], {"form": "jsonl"}, "t.jsonl"),
+        (["a.txt", "a.tsv"], {}, "a.txt"),
+        (["x/a.txt", "y/a.txt"], {}, "a.txt"),
+        (["a.txt.gz", "a.tsv.gz"], {}, "a.txt.gz"),
+        (["a.txt", "a.txt.gz"], {"form": "parquet"}, "a.parquet"),
+        (["a.en", "a.fr"], {"ending": ".links"}, "a.links"),
+        (["manifest.json"], {}, "manifest.json"),
+        (["plan.json"], {}, "plan.json"),
+        (["shards"], {}, "shards"),
+        (["failed"], {}, "failed"),
+    ],
+)
+def test_inputs_whose_outputs_have_the_same_name_are_refused_before_any_work(inputs, given, name, tmp_path):
+    out, paths = tmp_path / "out", [tmp_path / one for one in inputs]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("one\n", encoding="utf-8")
+    with pytest.raises(DataError, match=rf"would be called {re.escape(name)}; rename an input"):
+        make_plan(list(map(str, paths)), out, 2, "", TASK, partial(output_name, **given))
+    assert not out.exists()
+
+
+def test_inputs_that_change_meanwhile_are_not_mixed(corpus, tmp_path):
+    """Their size and time may be as before; the results are deleted, and the same command begins again."""
+    (path, other), lines = corpus
+    path, out = Path(path), tmp_path / "out"
+    plan, about, before = make_plan([str(path), other], out, 4, "", TASK), path.stat(), path.read_bytes()
+    assert run_local(Upper(), plan, out, 1) == 0
+    path.write_bytes(before.replace(b"line", b"word"))
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    with pytest.raises(RunError, match=r"a\.txt was changed while it was read.*Repeat the command"):
+        join(plan, out, "text", text)
+    path.write_bytes(before)
+    assert os.listdir(out) == []
+    plan = make_plan([str(path), other], out, 4, "", TASK)
+    assert run_local(Upper(), plan, out, 1) == 0
+    path.rename(tmp_path / "moved")
+    with pytest.raises(RunError, match=r"a\.txt is gone; put it back and repeat the command"):
+        join(plan, out, "text", text)
+    (tmp_path / "moved").rename(path)
+    join(plan, out, "text", text)
+    assert outputs(out) == whole(lines)
 
 
 def test_a_driver_killed_at_random_moments_loses_and_repeats_nothing(corpus, tmp_path):

@@ -110,6 +110,7 @@ def plain(vocabulary: Vocabulary) -> dict[str, Any]:
     [
         ("bpe", "none", False, True),
         ("bpe", "punctuation", False, True),
+        ("bpe", "quotes", False, True),
         ("bpe", "nfkc", True, False),
         ("word", "nfc", True, True),
         ("char", "none", False, True),

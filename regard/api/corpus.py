@@ -24,12 +24,24 @@ from regard.api.heads import CHOICE, FILE, Heads
 from regard.api.loading import Run, load
 from regard.cluster.local import gpus_for, run_local, share_cores
 from regard.cluster.ray import need_ray, run_ray
-from regard.cluster.shards import FORMATS, Count, Plan, Start, Work, finished, fold, forget, join, make_plan
+from regard.cluster.shards import (
+    FORMATS,
+    Count,
+    Plan,
+    Start,
+    Work,
+    finished,
+    fold,
+    forget,
+    join,
+    make_plan,
+    output_name,
+)
 from regard.errors import ConfigError, DataError, RegardError, RunError, check_known
 from regard.look.measure import Reach, ReachSum, Report, ReportSum
 from regard.look.record import attentions
 from regard.runs.folder import find_weights, unfinished_at
-from regard.runs.included import find_run
+from regard.runs.included import check_outside_run, find_run
 from regard.sealed import digest, locked
 from regard.text.pharaoh import format_pharaoh
 from regard.work import Progress, usable_cores
@@ -85,20 +97,22 @@ class Where:
 def over_shards(
     start: Start, task: dict[str, Any], finish: Callable[[Plan, Path], list[Path]],
     inputs: Sequence[str | tuple[str, ...]], out: str | Path, where: Where, progress: Progress | None,
-    workers: int | None = None,
+    workers: int | None = None, named: Callable[[str], str] = output_name,
 ) -> CorpusResult:  # fmt: skip
     """Process the rows of the inputs in shards; finished shards are kept.
 
-    `start` is called in every worker; `finish` writes the outputs when all shards are done. `task` describes the work:
-    a folder of another task is refused. By default there is a worker for each GPU or core.
+    `start` is called in every worker; `finish` writes the outputs when all shards are done, one for each input under
+    the name `named`. `task` describes the work: a folder of another task is refused. By default there is a worker for
+    each GPU or core.
     """
     if workers is None:
         workers, _ = share_cores(where.workers if where.workers is not None else where.gpus or usable_cores(), 0)
     out = Path(out).absolute()
     if where.on == "ray":
         need_ray()  # before anything is written
+    check_outside_run(out)
     with locked(out, "is working"):
-        plan = make_plan(inputs, out, where.shard, where.column, task)
+        plan = make_plan(inputs, out, where.shard, where.column, task, named)
         lines = sum(file.lines for file in plan.inputs)
         if outputs := finished(out):
             return CorpusResult(outputs, lines, 0)
@@ -183,14 +197,16 @@ def translate_corpus(
     options = {"max_tokens": max_tokens, **options}
     start = partial(start_translating, runs, where.device, engine, threads, align, options)
     finish = partial(join, form=format, text=itemgetter("translation"))
-    return over_shards(start, task, finish, find_inputs(inputs), out, where, progress, number)
+    named = partial(output_name, form=format)
+    return over_shards(start, task, finish, find_inputs(inputs), out, where, progress, number, named)
 
 
 def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:
     """The files that match names and patterns, sorted within each pattern."""
     files = []
     for pattern in map(str, [inputs] if isinstance(inputs, str | Path) else inputs):
-        names = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else [pattern]
+        matched = glob.has_magic(pattern) and not os.path.exists(pattern)  # in[1].txt may be the name of a file
+        names = sorted(glob.glob(pattern, recursive=True)) if matched else [pattern]
         if not names:
             raise DataError(f"No file matches {pattern}; check the pattern.")
         files += names
@@ -214,7 +230,8 @@ def align_corpus(
             "runs": [_about(folder) for folder in runs]}  # fmt: skip
     start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how, heads)
     finish = partial(join, form="text", text=itemgetter("links"), ending=".links")
-    return over_shards(start, task, finish, [_files(pairs)], out, where, progress)
+    named = partial(output_name, ending=".links")
+    return over_shards(start, task, finish, [_files(pairs)], out, where, progress, named=named)
 
 
 def report_corpus(

@@ -11,7 +11,7 @@ from regard.errors import DataError
 from regard.files.document import LARGEST, find_format, read_document
 from regard.files.place import place_tags, spell
 from regard.files.segment import Aligned, Segment, Sentence, Sentences
-from regard.sealed import write_atomically
+from regard.sealed import write_output
 from regard.text.lines import check_not_input, language_of, read_whole
 from regard.work import Progress
 
@@ -71,7 +71,7 @@ def translate_file(
     if memory:
         units = ((spell(source), spell(source, target)) for source, target in pairs)
         data = write_memory(units, translator.source_language, translator.target_language)
-    write_atomically(out, data)
+    write_output(out, data)
     flags = Counter(flag for translation in counted for flag in translation.flags)
     unplaced = list(dict.fromkeys(term for translation in counted for term in translation.unplaced))
     return FileReport(len(pairs), len(counted), dict(flags), unplaced)

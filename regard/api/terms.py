@@ -260,8 +260,12 @@ def elide(text: str, terms: Termbase, source: str, language: str) -> str:
     words = _ELIDED.get(language.replace("_", "-").split("-")[0].lower())
     for _, _, target in terms.find(source) if words else ():
         if target[:1].lower() in _VOWELS:
-            pattern = rf"(?<!\w)({words})\s+(?={re.escape(target)}(?!\w))"
-            text = re.sub(pattern, lambda found: found[1][:-1] + "'", text, flags=re.IGNORECASE)
+            text = re.sub(
+                rf"(?<!\w)({words})\s+(?={re.escape(target)}(?!\w))",
+                lambda found: found[1][:-1] + "'",
+                text,
+                flags=re.IGNORECASE,
+            )
     return text
 
 

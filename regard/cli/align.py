@@ -9,7 +9,7 @@ import typer
 from typer import Option
 
 import regard
-from regard.cli.options import Device, Gold, Pairs, Run, Shards, only, run_folder
+from regard.cli.options import Device, Gold, Overwrite, Pairs, Run, Shards, only, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, load, pair_files, pairs_of, put, watch
 from regard.errors import ConfigError, counted
@@ -97,6 +97,7 @@ def align(
     gold: Gold = None,
     choose: Annotated[bool, Option("--choose", help="Save the best layer and head, by --gold or --back.")] = False,
     out: Annotated[Path | None, Option(help="Write the links to this file (default: stdout).")] = None,
+    overwrite: Overwrite = False,
     shards: Shards,
     device: Device = "auto",
 ) -> None:
@@ -118,7 +119,7 @@ def align(
         if gold or choose:
             raise ConfigError("--gold and --choose read a small set; leave --on out.")
         return _align_in_shards(run, pairs, how, out, shards, device)
-    check_out(out, *vars(pairs).values(), gold, *(how.text or ()))
+    check_out(out, overwrite, *vars(pairs).values(), gold, *(how.text or ()))
     linking, named = how.choices()
     sources, targets = pairs_of(run, pairs)
     text = pairs_of(run, Words(*how.text)) if how.text else None

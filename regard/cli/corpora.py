@@ -6,6 +6,7 @@ from typing import Annotated, NamedTuple
 
 from typer import Argument, Option
 
+from regard.cli.options import Overwrite
 from regard.cli.progress import bar
 from regard.cli.text import check_out, fitted, put
 from regard.errors import ConfigError, DataError, check_known, counted
@@ -17,6 +18,7 @@ SIZE = 500  # examples written to files by default
 def corpora(
     name: Annotated[str | None, Argument(help="Corpus to show, or to write to files.")] = None,
     out: Annotated[str | None, Option(help="Prefix of files to write: OUT.source, OUT.target, OUT.gold.")] = None,
+    overwrite: Overwrite = False,
     size: Annotated[int | None, Option(help=f"With --out: number of examples to write (default: {SIZE}).")] = None,
     seed: Annotated[int, Option(help="Seed of the generator.")] = 1,
     min_words: Annotated[int, Option(help="Fewest source words.")] = 3,
@@ -46,10 +48,10 @@ def corpora(
         other = OTHERS[name]
         if out is None:
             return show(name, other.meaning, other.model, _texts(name, SHOWN, seed))
-        check_out(Path(f"{out}.txt"))
+        check_out(Path(f"{out}.txt"), True)  # what is there is compared below
         with bar("generating"):
             if other.ending:
-                [path] = _write({f"{out}{other.ending}": _texts(name, size, seed)})
+                [path] = _write({f"{out}{other.ending}": _texts(name, size, seed)}, overwrite)
             else:
                 path = _write_shapes(Path(out), size, seed)
         put(f"{counted(size, other.noun)}: {path}")
@@ -59,7 +61,7 @@ def corpora(
     if out is None:
         examples = found.generate(SHOWN, seed, min_words, max_words)
         return show(name, found.meaning, "bahdanau", (f"{pair.source}\n  → {pair.target}" for pair in examples))
-    check_out(Path(f"{out}.source"))
+    check_out(Path(f"{out}.source"), True)
     with bar("generating"):
         examples = found.generate(size, seed, min_words, max_words)
     files = {
@@ -67,7 +69,7 @@ def corpora(
         f"{out}.target": (pair.target for pair in examples),
         f"{out}.gold": (" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(pair.alignment)) for pair in examples),
     }
-    for path in _write(files):
+    for path in _write(files, overwrite):
         put(f"{counted(len(examples), 'line')}: {path}")
 
 
@@ -113,15 +115,14 @@ def _write_shapes(out: Path, size: int, seed: int) -> Path:
     return out
 
 
-def _write(files: Mapping[str, Iterable[str]]) -> list[Path]:
-    """Write lines to files. If one of them exists with other lines, nothing is written."""
-    from regard.sealed import write_atomically
+def _write(files: Mapping[str, Iterable[str]], overwrite: bool) -> list[Path]:
+    """Write lines to files. If one of them exists with other lines and may not be overwritten, nothing is written."""
+    from regard.sealed import write_output
 
     contents = {Path(name): "".join(f"{line}\n" for line in lines).encode() for name, lines in files.items()}
     for path, content in contents.items():
-        if path.exists() and path.read_bytes() != content:
-            raise DataError(f"{path} exists already and holds something else; pass another --out, or delete it.")
-    return [write_atomically(path, content) for path, content in contents.items()]
+        check_out(path, overwrite or (path.is_file() and path.read_bytes() == content))
+    return [write_output(path, content) for path, content in contents.items()]
 
 
 class Other(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import Beam, OnPicture
+from regard.cli.options import Beam, OnPicture, Overwrite
 from regard.cli.progress import bar
 from regard.cli.text import check_out, load, put
 from regard.errors import ConfigError, check_known
@@ -79,6 +79,7 @@ def look(
     target: Annotated[str | None, Option(help="Force this translation or caption instead of a search.")] = None,
     terms: Annotated[Path | None, Option(help="Source words, tab, the words that they must become.")] = None,
     out: Annotated[Path | None, Option(help="Draw to .png, .svg, .pdf or .html; .json saves the trace.")] = None,
+    overwrite: Overwrite = False,
     drawing: Drawing,
     beam: Beam = None,
     picture: OnPicture,
@@ -100,7 +101,7 @@ def look(
     run, text = run_and_text(arguments)
     task = read_experiment(run).task
     check_options(task, given, out)
-    check_out(out, text, terms)
+    check_out(out, overwrite, text, terms)
     if task == "translate" and given.keys() & {"silence", "mask", "temperature"}:  # which change attention
         check_attends(run)
     if task != "caption" and os.path.isfile(text):

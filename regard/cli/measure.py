@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from regard.cli.options import AsJson, Device, Folder, Gold, Pairs, Run, Shards, TextFile
+from regard.cli.options import AsJson, Device, Folder, Gold, Overwrite, Pairs, Run, Shards, TextFile
 from regard.cli.progress import bar
 from regard.cli.text import (
     check_out,
@@ -131,6 +131,7 @@ def faithful(
     ] = 5,
     as_json: AsJson = False,
     plot: Annotated[Path | None, Option(help="Plot what is lost by the words erased: PNG, SVG or PDF.")] = None,
+    overwrite: Overwrite = False,
     device: Device = "auto",
 ) -> None:
     """Measure how faithful each attribution method is: what the model loses without the source words it ranks first.
@@ -149,7 +150,7 @@ def faithful(
     for name, number, least in (("--sentences", sentences, 1), ("--sanity", sanity, 0)):
         if number is not None and number < least:
             raise ConfigError(f"{name} must be at least {least}; got {number}.")
-    check_out(plot and check_plot(plot), *vars(pairs).values(), gold)
+    check_out(plot and check_plot(plot), overwrite, *vars(pairs).values(), gold)
     sources, targets = pairs_of(run, pairs)
     answers = read_gold(gold) if gold else None
     if answers is not None:
@@ -205,13 +206,14 @@ def flow(
     target: Annotated[str | None, Option(help="Force this translation instead of searching for one.")] = None,
     with_run: Annotated[list[Path] | None, Option("--with", help="Another run to compare; repeatable.")] = None,
     out: Annotated[Path | None, Option(help="Draw the curves: .svg, .png or .pdf.")] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Show how far influence reaches: gradient norm by distance, in total and with the attention weights held fixed."""
     from regard.api.measuring import flow_of
     from regard.look.flow import Flow, draw_flows
     from regard.look.text import label
 
-    check_out(out)
+    check_out(out, overwrite)
     flows: dict[str, Flow] = {}
     with bar("computing gradients"):
         for folder in [run, *(with_run or [])]:

@@ -11,15 +11,27 @@ from regard.cli.progress import bar
 from regard.cli.text import fitted, note_unfinished, put
 from regard.errors import ConfigError, check_known, counted
 
+Mirror = Annotated[str, Option(help="Address of another server than the Hub's or Mozilla's; see docs/interop.md.")]
+
 
 def models(
     name: Annotated[str | None, Argument(help="Model, for its settings; or a trained model or run folder.")] = None,
     preset: Annotated[str | None, Option(help="Show the values of this preset (default: paper).")] = None,
     paths: Annotated[bool, Option("--paths", help="Show which code path every part takes, and why.")] = False,
+    registry: Annotated[
+        str | None, Option("--from", help="firefox: list the models that `regard import` can download from Mozilla.")
+    ] = None,
+    mirror: Mirror = "",
 ) -> None:
     """List the models and the included trained models. With a name: the settings of a model, or what a trained model or
     run folder expects, how it was trained, and its scores."""
     from regard.runs.included import FOLDERS
+
+    if registry is not None or mirror:
+        check_known("registry", registry or "", ("firefox",), " to list models from")
+        if name is not None:
+            raise ConfigError(f"--from lists all models of a registry; leave {name} out.")
+        return list_firefox(mirror)
 
     trained = name is not None and ("/" in name or Path(name).is_dir() or name in FOLDERS)
     if preset is not None and (trained or name is None):
@@ -129,6 +141,9 @@ def describe_run(name: str) -> None:
             ("longest", f"{expects['longest']} tokens; a longer sentence is cut at clauses"),
             ("corpus", expects["corpus"]),
         ]
+    if imported := about.get("imported"):
+        known = [f"{imported[key]}" for key in ("from", "release", "revision", "architecture") if imported.get(key)]
+        rows.append(("imported", ", ".join(known)))
     form = expects["form"] if expects else getattr(experiment.data, "form", "none")
     if form != "none":
         rows.append(("form", f"text is rewritten first (data.form={form})"))
@@ -157,7 +172,9 @@ def describe_run(name: str) -> None:
 def export(
     run: Run,
     out: Annotated[Path, Option(help="New folder to write into.")],
-    to: Annotated[str, Option(help="small (int8 weights, no corpus and checkpoints), ctranslate2 or onnx.")] = "small",
+    to: Annotated[
+        str, Option(help="small (int8 weights, no corpus and checkpoints), ctranslate2, onnx or huggingface.")
+    ] = "small",
     numbers: Annotated[str | None, Option(help="ctranslate2: int8 (default) or float32.")] = None,
 ) -> None:
     """Export a run: `--to small` makes a folder of a few MiB that any regard command can use, the other formats are for
@@ -184,14 +201,39 @@ def export(
 
 
 def import_model(
-    folder: Annotated[Path, Argument(help="Folder of a MarianMT model of transformers, or of Marian or Bergamot.")],
+    model: Annotated[
+        str,
+        Argument(
+            help="Folder of a MarianMT model of transformers, or of Marian or Bergamot; a model of the Hugging Face "
+            "Hub, such as Helsinki-NLP/opus-mt-en-de; or of Firefox, such as firefox:en-de."
+        ),
+    ],
     out: Annotated[Path, Option(help="New run folder to write.")],
     source_language: Annotated[str, Option(help="Code of the source language, such as en.")] = "",
     target_language: Annotated[str, Option(help="Code of the target language, such as pt.")] = "",
+    mirror: Mirror = "",
 ) -> None:
     """Convert a translator of another toolkit into a run: OPUS-MT, Marian, or a model of Firefox."""
     from regard.api.importing import import_model as read
 
-    with bar("importing"):
-        size = read(folder, out, source_language, target_language)
+    with bar("importing") as progress:
+
+        def report(done: int, total: int | None) -> None:
+            progress(done >> 20, (total or 0) >> 20, "downloading (MiB)")
+
+        size = read(model, out, source_language, target_language, mirror=mirror, progress=report)
     typer.echo(f"{out}: {size / 2**20:.1f} MiB. Use it like any run: regard translate {out}", err=True)
+
+
+def list_firefox(mirror: str) -> None:
+    """The models of Firefox's registry, one for each pair of languages."""
+    from regard.interop.firefox import list_models
+
+    found = list_models(mirror)
+    languages = {code for one in found.values() for code in (one.source, one.target)}
+    put(
+        f"{counted(len(found), 'pair')} of {counted(len(languages), 'language')}: version, size of the download, kind\n"
+    )
+    for pair, one in found.items():
+        put(f"{pair:<12} {one.version:<8} {one.size / 2**20:>6.1f} MiB  {one.architecture}".rstrip())
+    put("\nImport one: regard import firefox:en-de --out runs/en-de")

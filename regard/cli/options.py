@@ -88,6 +88,14 @@ def only(reads: Callable[[Mapping[str, Any]], object], purpose: str) -> Callable
 
 with_on = only(lambda given: given.get("on"), "work in shards; add --on local or --on ray")
 
+Overwrite = Annotated[
+    bool,
+    Option(
+        "--overwrite",
+        callback=only(lambda given: not given.get("on"), "the one file of --out; leave out --on"),
+        help="Replace the output file if it exists.",
+    ),
+]
 Folder = Annotated[Path | None, Option("--out", callback=with_on, help="With --on: folder of the results.")]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from regard.cli.options import Beam, CaptionView, Device, JsonLines, OnPicture, Run
+from regard.cli.options import Beam, CaptionView, Device, JsonLines, OnPicture, Overwrite, Run
 from regard.cli.progress import bar
 from regard.cli.text import batches, check_out, is_text, load, note_unknown, put, put_note, put_result
 from regard.errors import ConfigError
@@ -17,6 +17,7 @@ def caption(
     images: Annotated[list[Path], Argument(help="Pictures: JPEG, PNG or WebP.")],
     *,
     out: Annotated[Path | None, Option(help="Draw the attention over one picture: .png, .svg, .pdf or .html.")] = None,
+    overwrite: Overwrite = False,
     view: CaptionView = None,
     picture: OnPicture,
     beam: Beam = None,
@@ -33,7 +34,7 @@ def caption(
     if out is None and (view is not None or picture != OnPicture()):
         raise ConfigError("--view, --word, --cell and --smooth need --out, as in --out look.html.")
     options = on_picture(images[0], view, picture)
-    check_out(out, *images)
+    check_out(out, overwrite, *images)
     if out is not None:
         check_picture(out)
     writer = load(run, device, "caption")
@@ -54,6 +55,7 @@ def classify(
     ] = None,
     look: Annotated[bool, Option("--look", help="Show the weights of sentences and words.")] = False,
     out: Annotated[Path | None, Option(help="Draw the first document: .html.")] = None,
+    overwrite: Overwrite = False,
     as_json: JsonLines = False,
     device: Device = "auto",
 ) -> None:
@@ -71,7 +73,7 @@ def classify(
         )
     if text is not None and not text.strip():
         raise ConfigError("There is nothing to classify in an empty text; pass at least one word, or a file.")
-    check_out(out, text)
+    check_out(out, overwrite, text)
     if out is not None:
         check_picture(out)
     classifier = load(run, device, "classify")

@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 import regard
-from regard.cli.options import AsJson, Beam, Device, Pairs, Run, TextFile, With, add_options, run_folder
+from regard.cli.options import AsJson, Beam, Device, Overwrite, Pairs, Run, TextFile, With, add_options, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import (
     check_out,
@@ -32,6 +32,7 @@ class Scoring:
 
     by_length: Annotated[bool, Option("--by-length", help="Also print a table by source length.")] = False
     plot: Annotated[Path | None, Option(help="Plot the score by source length: PNG, SVG or PDF.")] = None
+    overwrite: Overwrite = False
     beam: Beam = None
     lowercase: Annotated[bool, Option(help="Ignore case.")] = False
     tokenize: Annotated[str | None, Option(help="sacreBLEU tokeniser for BLEU (13a, none, intl, ...).")] = None
@@ -50,7 +51,7 @@ class Scoring:
         build_metric("bleu", tokenize=self.tokenize)
         if self.plot:
             check_plot(self.plot)
-            check_out(self.plot)
+            check_out(self.plot, self.overwrite)
 
     def metrics(self, references: list[str]) -> list[str]:
         """All metrics, or all but TER, with a note if it is left out because it takes long."""

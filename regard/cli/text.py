@@ -176,17 +176,25 @@ def sections_of(settings: Iterable[str], *also: str) -> dict[str, dict[str, Any]
     return {section: dict(tables.get(section, {})) for section in known}
 
 
-def check_out(path: Path | None, *inputs: str | Path | None) -> None:
-    """Refuse a file that cannot be written, or that is also an input, before any work is done."""
+def check_out(path: Path | None, overwrite: bool, *inputs: str | Path | None) -> None:
+    """Refuse a file that cannot be written, that exists unless it may be overwritten, that is also an input, or that is
+    in the folder of a run, before any work is done."""
+    from regard.runs.included import check_outside_run
+
     if path is None:
         return
     check_not_input(path, *inputs)
-    if path.is_dir():
-        raise DataError(f"{path} is a folder; pass the name of a file.")
-    if not path.absolute().parent.is_dir():
+    folder = Path(os.path.realpath(path)).parent  # a link is followed
+    if os.path.exists(path) and not os.path.isfile(path):
+        kind = "a folder" if os.path.isdir(path) else "not a regular file"
+        raise DataError(f"{path} is {kind}; pass the name of a file.")
+    if not folder.is_dir():
         raise DataError(f"There is no folder {path.parent} to write {path.name} into; create it first.")
-    if not os.access(path.absolute().parent, os.W_OK):
-        raise DataError(f"The folder {path.parent} is not writable; pass another --out.")
+    if not os.access(folder, os.W_OK):
+        raise DataError(f"The folder {folder} is not writable; pass another --out.")
+    check_outside_run(path)
+    if os.path.exists(path) and not overwrite:
+        raise DataError(f"{path} exists; write to another file, or add --overwrite to replace it.")
 
 
 def put(line: str) -> None:

@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 import regard
-from regard.cli.options import Beam, Device, Engine, Shards, With, add_options, with_on
+from regard.cli.options import Beam, Device, Engine, Overwrite, Shards, With, add_options, with_on
 from regard.cli.progress import bar
 from regard.cli.text import (
     WORDS_SHOWN,
@@ -127,6 +127,7 @@ def translate(
     search: Search,
     as_json: Annotated[bool, Option("--json", help="One JSON object per line, with scores and tokens.")] = False,
     out: Annotated[Path | None, Option("--out", "-o", help="Write a file of the same format, or TMX.")] = None,
+    overwrite: Overwrite = False,
     no_fuzzy: Annotated[
         bool, Option("--no-fuzzy", help="With --out: do not mark translations in PO and XLIFF files for review.")
     ] = False,
@@ -179,6 +180,7 @@ def translate(
     if text is not None and not text.strip():
         raise ConfigError("There is nothing to translate in an empty text; pass at least one word, or a file.")
     sentence = text is not None and is_text(text)
+    check_out(out, overwrite, text)
     words.check(runs)
     translator = load(runs, device, engine=engine)
     translator.settings(**options)  # refuses invalid settings before anything is read
@@ -273,7 +275,6 @@ def write_translated(translator: "regard.Translator", file: Path, out: Path, opt
     from regard.api.files import translate_file
     from regard.api.flags import NOTES
 
-    check_out(out)
     with bar("translating") as progress:
         found = translate_file(translator, file, out, progress, **options)
     typer.echo(

@@ -18,6 +18,7 @@ import json
 import lzma
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -41,6 +42,7 @@ PACK: dict[str, Callable[..., Any]] = {
     ".zst": open_zst,
 }  # ending -> how such a file is opened
 FORMATS = {"text": ".txt", "jsonl": ".jsonl", "parquet": ".parquet"}
+OWN = ("plan.json", "shards", "failed", "manifest.json")  # names in OUT that no output may have
 TRIES = 3  # attempts at a shard before it is set aside
 AT_ONCE = 10_000  # rows of a Parquet file that are written together
 
@@ -87,7 +89,10 @@ class Plan(NamedTuple):
 
 
 def read_rows(path: str, column: str = "", digests: Digests | None = None) -> Iterator[str]:
-    """The rows of a text, TSV, JSONL or Parquet file, compressed or not; the extension is its format."""
+    """The rows of a text, TSV, JSONL or Parquet file, compressed or not; the extension is its format.
+
+    A row of JSONL or Parquet may have line breaks; null is an empty row.
+    """
     kind = Path(path.removesuffix(packing(path))).suffix
     if kind == ".parquet":
         pq = need("pyarrow.parquet", "Parquet files need pyarrow; install it: pip install 'regard[ray]'.")
@@ -96,18 +101,21 @@ def read_rows(path: str, column: str = "", digests: Digests | None = None) -> It
             if column not in names:
                 raise DataError(f"{path} has no column {column!r}; pass --column, one of {', '.join(names)}.")
             for batch in file.iter_batches(columns=[column]):
-                yield from (str(value).replace("\n", " ") for value in batch.column(0).to_pylist())
+                yield from ("" if value is None else str(value) for value in batch.column(0).to_pylist())
         return
     for number, line in enumerate(read_lines(path, digests=digests), 1):
         if not column:
             yield line
         elif kind == ".jsonl":
             try:
-                yield str(json.loads(line)[column])
+                value = json.loads(line)[column]
+                if isinstance(value, dict | list | bool):
+                    raise TypeError
             except (ValueError, KeyError, TypeError, RecursionError):
                 raise DataError(
-                    f"{path}, line {number} is not a JSON object with {column!r}; pass another --column."
+                    f"{path}, line {number} is not a JSON object with {column!r}, a text; pass another --column."
                 ) from None
+            yield "" if value is None else str(value)
         else:
             cells = line.split("\t")
             if not column.isdecimal() or not 1 <= int(column) <= len(cells):
@@ -123,8 +131,22 @@ def packing(path: str) -> str:
     return next((ending for ending in PACK if path.endswith(ending)), "")
 
 
-def make_plan(paths: Sequence[str | tuple[str, ...]], out: Path, size: int, column: str, task: dict[str, Any]) -> Plan:
-    """The plan in the folder `out`, or a new one that is kept there. Inputs that have changed since are refused.
+def output_name(path: str, form: str = "text", ending: str = "") -> str:
+    """The name of the output of an input: that of the input, with the extension of the format if that differs, or with
+    `ending`."""
+    packed = packing(path)
+    name = Path(path).name.removesuffix(packed)
+    if ending or form != "text" or Path(name).suffix in (".tsv", ".jsonl", ".parquet"):
+        name = str(Path(name).with_suffix(ending or FORMATS[form]))
+    return name + (packed if form != "parquet" else "")
+
+
+def make_plan(
+    paths: Sequence[str | tuple[str, ...]], out: Path, size: int, column: str, task: dict[str, Any],
+    named: Callable[[str], str] = output_name,
+) -> Plan:  # fmt: skip
+    """The plan in the folder `out`, or a new one that is kept there. Inputs that have changed since are refused, and
+    inputs whose outputs could not be told apart; `named` is the name of an output.
 
     An input is a file, or several that are read side by side: a row is then their lines, separated by tabs.
     """
@@ -135,9 +157,10 @@ def make_plan(paths: Sequence[str | tuple[str, ...]], out: Path, size: int, colu
     if kept is None:
         if out.is_dir() and any(not file.name.startswith(".") for file in out.iterdir()):
             raise RunError(f"{out} holds other files; choose another --out.")
-        names = [Path(files[0]).name for files in groups]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise DataError(f"Several inputs are called {min(twice)}, and so would their outputs; rename one.")
+        for name, count in Counter(os.path.normcase(named(files[0])) for files in groups).items():
+            if count > 1 or name in OWN:
+                whose = f"The outputs of {count} inputs" if count > 1 else "An output and a file of regard"
+                raise DataError(f"{whose} would be called {name}; rename an input, or use another --out for it.")
         if not paths:
             raise DataError("There is nothing to do: no input file.")
         plan = Plan([_measure(files, column) for files in groups], size, column, task)
@@ -279,16 +302,13 @@ def finished(out: Path) -> list[Path] | None:
 def join(plan: Plan, out: Path, form: str, text: Callable[[dict[str, Any]], str], ending: str = "") -> list[Path]:
     """Write one output for each input from all shards, then the manifest; the shards are removed after that.
 
-    An output has the name of its input, with the extension of the format if that differs, or with `ending`.
+    In text, line breaks inside a result become spaces: line n belongs to row n.
     """
     check_known("format", form, FORMATS)
+    check_unchanged(plan, out)
     outputs: dict[str, str] = {}
     for i, file in enumerate(plan.inputs):
-        packed = packing(file.path)
-        name = Path(file.path).name.removesuffix(packed)
-        if ending or form != "text" or Path(name).suffix in (".tsv", ".jsonl", ".parquet"):
-            name = str(Path(name).with_suffix(ending or FORMATS[form]))
-        name += packed if form != "parquet" else ""
+        name = output_name(file.path, form, ending)
         lines = (line for shard in plan.shards() if shard.input == i for line in _whole(out, shard))
         outputs[name] = _write(out / name, lines, form, text)
     return _conclude(out, outputs)
@@ -296,9 +316,24 @@ def join(plan: Plan, out: Path, form: str, text: Callable[[dict[str, Any]], str]
 
 def fold(name: str, combine: Callable[[Iterator[dict[str, Any]]], bytes], plan: Plan, out: Path) -> list[Path]:
     """Write one output for the whole corpus, made of all results in order, then the manifest."""
+    check_unchanged(plan, out)
     results = (json.loads(line) for shard in plan.shards() for line in _whole(out, shard))
     write_atomically(out / name, combine(results))
     return _conclude(out, {name: digest(out / name)})
+
+
+def check_unchanged(plan: Plan, out: Path) -> None:
+    """Refuse results of inputs that were changed meanwhile: each shard may be of another version. They are deleted."""
+    for file in (file for group in plan.inputs for file in group.files):
+        if not os.path.exists(file.path):
+            raise RunError(f"{file.path} is gone; put it back and repeat the command. All results are kept.")
+        if not _is_same(file._replace(changed=-1)):  # read it, whatever its time says
+            shutil.rmtree(out / "shards", ignore_errors=True)
+            (out / "plan.json").unlink()
+            raise RunError(
+                f"{file.path} was changed while it was read, so that lines of two versions were mixed; the results "
+                "were deleted. Repeat the command."
+            )
 
 
 def _conclude(out: Path, outputs: dict[str, str]) -> list[Path]:
@@ -322,7 +357,9 @@ def _write(path: Path, lines: Iterator[bytes], form: str, text: Callable[[dict[s
         else:
             with PACK.get(packing(path.name), open)(temporary, "wb") as stream:
                 for line in lines:
-                    stream.write(line if form == "jsonl" else text(json.loads(line)).encode() + b"\n")
+                    stream.write(
+                        line if form == "jsonl" else text(json.loads(line)).replace("\n", " ").encode() + b"\n"
+                    )
         return digest(temporary)
 
 

@@ -57,7 +57,7 @@ class DataConfig(Reading):
     sampling: float = setting(
         0.0, "subword regularisation: probability of another segmentation (0 = off, 0.1 usual)", "[0, 1)"
     )
-    form: str = setting("none", "before tokenising: a Unicode normal form, or punctuation as ASCII", FORMS)
+    form: str = setting("none", "before tokenising: a Unicode normal form, or punctuation or quotes as ASCII", FORMS)
     lowercase: bool = setting(False, "lower-case the text before tokenising")
 
     every: int = setting(1, "use every Nth pair of the corpus and leave out the rest (1 = use all)", "[1, inf)")
@@ -159,7 +159,7 @@ class TextDataConfig(Reading):
     subwords: str = setting("bpe", "type of token", ("bpe", "unigram", "word", "char"))
     vocabulary: int = setting(8_000, "maximum vocabulary size, including the four symbols", "[5, inf)")
     byte_fallback: bool = setting(True, "encode characters outside the vocabulary as bytes, so that none is unknown")
-    form: str = setting("none", "before tokenising: a Unicode normal form, or punctuation as ASCII", FORMS)
+    form: str = setting("none", "before tokenising: a Unicode normal form, or punctuation or quotes as ASCII", FORMS)
     lowercase: bool = setting(False, "lower-case the text before tokenising")
     max_length: int = setting(
         256, "maximum number of tokens in a row; longer lines are read as several rows", "[1, inf)"

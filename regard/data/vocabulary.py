@@ -16,7 +16,7 @@ from regard.data.word_vocabulary import Plain, count_plain
 from regard.errors import DataError, brief
 from regard.sealed import read_small, write_atomically
 from regard.symbols import UNKNOWN
-from regard.text.normalise import FORMS, PUNCTUATION, Rewritten, fold_marks, rewrite, rewrite_all
+from regard.text.normalise import FORMS, PUNCTUATION, QUOTES, Rewritten, fold_marks, rewrite, rewrite_all
 from regard.text.sentences import Span
 
 _FORMAT = 1
@@ -95,7 +95,7 @@ class Vocabulary:
 
     def comparable(self, text: str) -> Rewritten:
         """A text normalised for comparing words, whatever kind of quotes and dashes it uses."""
-        return rewrite(fold_marks(text), "none" if self.form == PUNCTUATION else self.form)
+        return rewrite(fold_marks(text), "none" if self.form in (PUNCTUATION, QUOTES) else self.form)
 
     def in_form(self, text: str) -> Rewritten:
         """A text in the form of this vocabulary, with its capitals."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.errors import DataError, check_known, counted
-from regard.sealed import write_atomically
+from regard.sealed import write_output
 from regard.text.lines import read_lines
 from regard.text.pharaoh import Alignment, Gold, Link, format_pharaoh, parse_gold
 
@@ -28,7 +28,7 @@ def read_gold(path: str | Path) -> list[Gold]:
 def write_pharaoh(alignments: Iterable[Iterable[Link]], path: str | Path) -> None:
     """Write one sentence pair per line; an empty line has no links."""
     lines = [format_pharaoh(links) + "\n" for links in alignments]
-    write_atomically(Path(path), "".join(lines).encode())
+    write_output(Path(path), "".join(lines).encode())
 
 
 @dataclass(frozen=True)

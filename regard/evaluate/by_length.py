@@ -10,7 +10,7 @@ from typing import Any
 from regard.errors import DataError
 from regard.evaluate.scores import TITLES, build_metric, check_lines
 from regard.evaluate.significance import bootstrap_interval
-from regard.sealed import write_atomically
+from regard.sealed import write_output
 
 EDGES = (10, 20, 30, 40, 50, 60)
 FORMATS = (".pdf", ".png", ".svg")
@@ -145,4 +145,4 @@ def save_plot(figure: Any, path: Path) -> Path:
     content = io.BytesIO()
     with rc_context({"svg.fonttype": "none"}):
         figure.savefig(content, format=path.suffix[1:].lower(), dpi=160)
-    return write_atomically(path, content.getvalue())
+    return write_output(path, content.getvalue())

@@ -111,7 +111,7 @@ _TEXT = html.Rules(
 )  # fmt: skip
 ODT = Members(re.compile(r"content\.xml|styles\.xml"))
 read_odt = partial(read_members, read=partial(html.read, rules=_TEXT))
-EPUB = Members(re.compile(r"(?!META-INF/).*\.x?html?"), xml=False)
+EPUB = Members(re.compile(r"\A(?!META-INF/).*\.x?html?"), xml=False)
 read_epub = partial(read_members, read=html.read)
 
 

@@ -19,8 +19,9 @@ _PREFIX = re.compile(
     r"|\[\^[^\]\s]+\]:[ \t]+)?"
 )
 _MARKER = re.compile(r"[-*+#]|\d")
-_RULE = re.compile(r"\s*(?:>\s?)*\s*(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,}|=+)\s*")
-_DELIMITER = re.compile(r"\s*(?:>\s?)*\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*")
+# Possessive, so that time is linear.
+_RULE = re.compile(r"\s*+(?:>\s?+)*+\s*+(?:(?:\*\s*+){3,}+|(?:-\s*+){3,}+|(?:_\s*+){3,}+|=++)\s*+")
+_DELIMITER = re.compile(r"\s*+(?:>\s?+)*+\s*+\|?+\s*+:?+-++:?+\s*+(?:\|\s*+:?+-++:?+\s*+)*+\|?+\s*+")
 _REFERENCE = re.compile(r"\s{0,3}\[(?!\^)[^\]]+\]:\s")
 # HTML blocks of CommonMark: kinds 1 to 5 end with a mark and stay; kinds 6 and 7 end at an empty line and are HTML.
 _KEPT = "script|pre|style|textarea"
@@ -39,8 +40,8 @@ _BLOCK = re.compile(
 )  # fmt: skip
 _ONE_TAG = re.compile(r"</?[A-Za-z][^<>]*>\s*$")
 _CELL = re.compile(r"(?<!\\)\|")
-_TRAILING = re.compile(r"[ \t]+#+[ \t]*$")
-_BREAK = re.compile(r"(?: {2,}|\\)\r?$")
+_TRAILING = re.compile(r"(?<![ \t])[ \t]++#++[ \t]*+$")
+_BREAK = re.compile(r"(?:(?<! ) {2,}+|\\)\r?$")
 _TOKEN = re.compile(
     r"(?P<escaped>\\[!-/:-@\[-`{-~])|(?P<code>`+)|(?P<note>\[\^[^\]\s]+\])|(?P<image>!\[)|(?P<open>\[)|(?P<close>\])"
     r"|(?P<marks>\*+|_+|~~)"

@@ -150,12 +150,13 @@ def _fragments(segment: Segment, found: Aligned) -> list[Fragment]:
     """The translation with every tag of the segment."""
     if not segment.tags:
         return [Fragment(found.text)]
-    # Placeholders that are identified by their order stay in the order of the source.
-    arguments = iter([tag for tag in segment.tags if tag.kind == "argument"])
-    placed = Placer(segment, found).place()
-    return space_breaks(
-        [Fragment(text, next(arguments) if tag and tag.kind == "argument" else tag) for text, tag in placed]
-    )
+    # Placeholders that are identified by their order stay in the order of the source, and so do the times of subtitles.
+    kept = {kind: iter([tag for tag in segment.tags if tag.kind == kind]) for kind in ("argument", "break")}
+    placed: list[Fragment] = []
+    for text, tag in Placer(segment, found).place():
+        tag = next(kept[tag.kind]) if tag and tag.kind in kept else tag
+        placed.append(Fragment(tag.raw if tag else text, tag))
+    return space_breaks(placed)
 
 
 class Placer:

@@ -117,7 +117,7 @@ def messages(lines: list[str]) -> Iterator[Message]:
             fields, flags, flagged = {}, [], None
         if not name:
             if field.text.startswith("#,"):
-                flags = [*flags, *re.split(r"\s*,\s*", field.text[2:].strip())]
+                flags = [*flags, *(flag.strip() for flag in field.text[2:].split(","))]
                 flagged = field.first
         elif name in fields:
             raise DataError(f"Line {field.first + 1} of the PO file repeats {name} within one message.")

@@ -82,17 +82,17 @@ class Aligned(NamedTuple):
 
 
 # --- placeholders
-_FIELD = r"%(?P<numbered>\d+\$|\([^()\s%]{1,80}\))?[-+#0'{space}]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|ll|[hlqLjzt])?"
+_FIELD = r"%(?P<numbered>\d+\$|\([^()\s%]{1,80}\))?[-+#0'{space}]*+(?:\*|\d++)?+(?:\.(?:\*|\d++))?+(?:hh|ll|[hlqLjzt])?"
 _UNIT = r"(?:(?<=[dfgi])(?:%%|[a-zA-Z]{1,2}(?![a-zA-Z])))?"  # %.3fs and %d%% are one placeholder
 _PRINTF = _FIELD.replace("{space}", "") + rf"(?:[ds@]|(?<=\d)[eEfFgG]|[iouxXeEfFgGcra](?![a-zA-Z])){_UNIT}"
-_PERCENT = r"\d[\d.,]*\s?%%|%%"
+_PERCENT = r"\d[\d.,]{0,40}\s?%%|%%"
 ADDRESS = re.compile(
     r"(?<!\w)(?i:https?://|www\.)[^\s<>\"]{1,2000}|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
 )
 # Emoji, with what joins and modifies them, and symbols such as ™ and →.
 SYMBOL = re.compile(
     "(?:[\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\u00a9\u00ae\u2122]"
-    "[\ufe0f\u200d\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*)+"
+    "[\ufe0f\u200d\u20e3\U000e0020-\U000e007f]*)+"
 )
 _MARKS = ".,;:!?…)]}'’»”"  # at the end of an address, part of the sentence
 _OTHERS = rf"<%|[$#]?\{{|%[A-Z][A-Z_]+%|{SYMBOL.pattern}"

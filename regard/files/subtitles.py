@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from regard.files import html
 from regard.files.segment import Builder, Part, as_it_is, framed
 
-_TIME = re.compile(r"\s*(?:\d+:)?\d\d:\d\d[,.]\d+\s*-->\s*(?:\d+:)?\d\d:\d\d[,.]\d+")
+_TIME = re.compile(r"[^\S\n]*(?:\d+:)?\d\d:\d\d[,.]\d+\s*-->\s*(?:\d+:)?\d\d:\d\d[,.]\d+")
+_NUMBERED = re.compile(rf"[^\S\n]*\d+[^\S\n]*\n{_TIME.pattern}")  # a cue without an empty line before it
 _BRACES = re.compile(r"\{[^{}\n]*\}|<[\d:.]+>")  # {\an8}, and the times of karaoke
 _SPEAKER = re.compile(r"\s*[-–—]\s*(?=\S)")
 _ENDED = re.compile(r"[.!?…:;。！？\"”»)\]♪]\s*$")
@@ -22,11 +23,12 @@ MOST_CUES = 4  # of one sentence
 def read(
     text: str, unescape: Callable[[str], str] = as_it_is, escape: Callable[[str], str] = as_it_is
 ) -> Iterator[Part]:
-    """The parts of a file: words are only in the lines after a time line, up to an empty line."""
+    """The parts of a file: words are only in the lines after a time line, up to an empty line or the next cue."""
     cues: list[list[str]] = [[]]  # of the segment: the text of a cue, then what is between it and the next, ...
     inside = False
-    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
-        if inside and line.strip() and not _TIME.match(line):
+    for found in re.finditer(r"[^\n]*\n|[^\n]+", text):
+        line = found[0]
+        if inside and line.strip() and not _TIME.match(line) and not _NUMBERED.match(text, found.start()):
             speaks = _SPEAKER.match(line)
             begins = len(cues) % 2 == 0
             if begins and (speaks or not _continues("".join(cues[-2]), line) or len(cues) > 2 * MOST_CUES):
@@ -74,7 +76,13 @@ def segment(cues: list[list[str]], unescape: Callable[[str], str], escape: Calla
         else:
             builder.mark(ending + part, "break")
         reached += len(part)
-    yield from framed(raw, start, end, builder.build(raw[start:end], escape))
+
+    def wrap(inner: str) -> str:
+        """The lines with the translation `inner`. None of them is empty, which would end the cue: a translation without
+        words has no line, and after a cue without words nothing follows its times."""
+        return raw[:start] + inner + raw[end:] * (inner[-1] != "\n") if inner.strip() else ""
+
+    yield from framed(raw, 0, len(raw), builder.build(raw[start:end], escape, wrap))
 
 
 def words(builder: Builder, cue: str, unescape: Callable[[str], str]) -> None:

@@ -18,7 +18,7 @@ _UNTRANSLATABLE = frozenset(("alt-trans", "matches", "glossary", "notes"))  # co
 _CODES = frozenset(("ph", "it", "bpt", "ept", "ut"))  # in 1.2 their content is code, not words
 _OPENS = {"bpt": "ept", "bx": "ex", "sc": "ec"}  # pairs whose two ends are separate elements
 _CLOSES = {close: open for open, close in _OPENS.items()}
-_ATTRIBUTE = re.compile(r"""([\w:.-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+_ATTRIBUTE = re.compile(r"""(?<![\w:.-])([\w:.-]++)\s*+=\s*+(?:"([^"]*)"|'([^']*)')""")
 CHARSET = re.compile(rb"""<\?xml[^>]{1,200}encoding\s*=\s*["']([A-Za-z0-9_.:-]+)""")
 _EMPTY = re.compile(r"<mrk\b[^<>]*(?:/>|>\s*</mrk>)")  # a segment that is not translated yet
 _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))  # states of a target that is not a translation
@@ -169,12 +169,12 @@ def segment(data: bytes, unit: Unit) -> Segment | None:
     lead, tail = raw[:start], raw[start + len(core) :]
     name = unit.name.removesuffix("source") + "target"
     begin, end = unit.target[0], _tag_end(data, unit.target[0])
-    opening = re.sub(r"\s*/?>$", ">", data[begin:end].decode("utf-8")) if element else f"<{name}>"
+    opening = data[begin:end].decode("utf-8").removesuffix(">").removesuffix("/").rstrip() if element else f"<{name}"
     place = data.rfind(b"<", 0, unit.source[0])
     # The line break and indentation before the source are repeated before a new target.
     space = re.search(r"\r?\n[ \t]*$", data[max(0, place - 200) : place].decode("utf-8", "ignore"))
     before = space[0] if space and not element else ""
-    return built._replace(wrap=lambda inner: f"{before}{opening}{lead}{inner}{tail}</{name}>")
+    return built._replace(wrap=lambda inner: f"{before}{opening}>{lead}{inner}{tail}</{name}>")
 
 
 def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
@@ -198,7 +198,7 @@ def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
         end = _tag_end(data, at)
         tag = data[at:end].decode("utf-8")
         for name, value in values.items():
-            tag = re.sub(rf"""\s+{name}\s*=\s*(?:"[^"]*"|'[^']*')""", "", tag)
+            tag = re.sub(rf"""(?<!\s)\s++{name}\s*+=\s*+(?:"[^"]*"|'[^']*')""", "", tag)
             if value is not None:
                 bare = tag.removesuffix(">").removesuffix("/").rstrip()
                 tag = f'{bare} {name}="{value}"{tag[len(bare) :]}'

@@ -1,10 +1,15 @@
 """MarianMT models of transformers, such as OPUS-MT: config.json, model.safetensors, source.spm, target.spm, vocab.json.
 
+Import and export.
+
     post-norm, biases everywhere, swish; input sqrt(D) E[token] + [sines; cosines];  the decoder starts with <pad>
 
 The pieces of both languages share one table in the order of vocab.json, not of the SentencePiece models. Here both
 vocabularies list the whole table; pieces of the other language are never produced from text. A piece that is missing in
 the table is read as <unk> and never written.
+
+Export is the same in reverse. The sines and cosines of regard's own positions alternate; the dimensions of the residual
+stream are reordered, which changes nothing else, so that all sines come first.
 """
 
 import json
@@ -16,10 +21,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.errors import DataError, brief
-from regard.interop.imported import Imported, Linear, find_file, lay_out, read_sizes, sines_then_cosines
+from regard.data.subwords import SPACE, Subwords
+from regard.data.vocabulary import Vocabulary
+from regard.decode.settings import DecodeConfig
+from regard.errors import ConfigError, DataError, brief
+from regard.interop.imported import (
+    LONGEST,
+    Imported,
+    Linear,
+    find_file,
+    lay_out,
+    parts_of,
+    read_sizes,
+    sines_then_cosines,
+)
 from regard.interop.pieces import Pieces, RowOrder, kind_of, order_rows, read_pieces
-from regard.runs.folder import read_tensors
+from regard.models.transformer import Transformer
+from regard.runs.folder import pack, read_tensors
+from regard.sealed import fill_folder, write_atomically
+from regard.symbols import END, START, SYMBOLS, UNKNOWN
+from regard.version import __version__
 
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}  # their names -> ours
 OTHERS = ("normalize_before", "normalize_embedding", "add_final_layer_norm")  # layer norms that MarianMT ignores
@@ -34,7 +55,19 @@ NAMES = {
     "outer": "fc2",
 }
 NORMS = {"self": "self_attn_layer_norm", "cross": "encoder_attn_layer_norm", "feed": "final_layer_norm"}
+TABLE = "place.embed.table.weight"  # regard's name of the positions
 MOST_BEAMS = 100
+EXPORTED: dict[str, tuple[object, ...]] = {  # the settings of a Transformer that MarianMT can express
+    "norm": ("post",),
+    "positions": ("sinusoid", "learned"),
+    "decoder": ("attention",),
+    "activation": tuple(ACTIVATIONS.values()),
+    "layer_norm": ("layer",),
+    "key_heads": (0,),
+    "score": ("scaled-dot",),
+    "normaliser": ("softmax",),
+}
+ROWS = (END, UNKNOWN, START)  # of regard's vocabulary, as the first of an exported one: </s>, <unk>, <pad>
 Take = Callable[..., Tensor]  # (names) -> the tensor with the first of these names that exists
 
 
@@ -72,17 +105,14 @@ def read_huggingface(folder: Path) -> Imported:
         raise DataError(f"{path} is incomplete: it has no '{names[0]}'.")
 
     def part(side: str, layer: int, name: str) -> Linear:
-        """A part of a layer, by its name in transformers."""
-        block, what = name.split(".")
-        here = f"model.{side}.layers.{layer}."
-        here += NORMS[block] if what == "norm" else ("" if block == "feed" else NAMES[block] + ".") + NAMES[what]
+        here = _name(side, layer, name)
         return take(f"{here}.weight"), take(f"{here}.bias")
 
     model["tied"], weights = _embeddings(take, source, target, shared, scale)
     bias = tensors.get("final_logits_bias", torch.zeros(max(target.order) + 1))
     weights["output.bias"] = target.bias(bias.float())
     # Wavelengths of 10000^(2i/D), i below D/2
-    weights["place.embed.table.weight"] = sines_then_cosines(model["longest"], model["width"], 1 - 2 / model["width"])
+    weights[TABLE] = sines_then_cosines(model["longest"], model["width"], 1 - 2 / model["width"])
     weights |= lay_out("encoder", model["layers"], part, "post")
     weights |= lay_out("decoder", model["decoder_layers"], part, "post")
     named = _json(folder, "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
@@ -100,6 +130,13 @@ def read_huggingface(folder: Path) -> Imported:
         decode=_search(folder, config),
         origin={"format": "transformers", "from": str(config.get("_name_or_path") or "") or "config.json"},
     )
+
+
+def _name(side: str, layer: int, part: str) -> str:
+    """The name in transformers of a part of a layer."""
+    block, what = part.split(".")
+    inside = NORMS[block] if what == "norm" else ("" if block == "feed" else NAMES[block] + ".") + NAMES[what]
+    return f"model.{side}.layers.{layer}.{inside}"
 
 
 def _embeddings(
@@ -179,3 +216,147 @@ def _json(folder: Path, name: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DataError(f"{folder / name} must hold a JSON object; got {type(found).__name__}.")
     return found
+
+
+# --- export
+
+
+def export_huggingface(
+    model: Any,
+    vocabularies: tuple[Vocabulary, Vocabulary],
+    out: Path,
+    decode: DecodeConfig,
+    languages: tuple[str, str],
+    card: str,
+) -> int:
+    """Write a Transformer as the new folder `out`, which MarianMTModel and MarianTokenizer of transformers load.
+
+    `card` becomes README.md. Returns the size in bytes.
+    """
+    order = _check_exported(model, vocabularies)
+    shared = model.config.tied == "all"
+    state = {name: weight.detach().float().cpu() for name, weight in model.state_dict().items()}
+    rows = [torch.tensor([*ROWS, *range(len(SYMBOLS), len(words))]) for words in vocabularies]
+    tables = {"model.shared": "embed"} if shared else {
+        "model.encoder.embed_tokens": "embed", "model.decoder.embed_tokens": "embed_target"
+    }  # fmt: skip
+    tables |= {"lm_head": "output"} if model.config.tied == "none" else {}
+    weights = {
+        f"{theirs}.weight": state[f"{ours}.weight"][rows[ours != "embed"]][:, order] for theirs, ours in tables.items()
+    }
+    bias = state.get("output.bias", torch.zeros(len(vocabularies[1])))
+    weights["final_logits_bias"] = bias[rows[1]][None]  # [1, V]
+    for side, layers in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for name, layer, parts in parts_of(side, len(layers)):
+            whole = state[f"{name}.weight"]
+            bias = state.get(f"{name}.bias", torch.zeros(len(whole)))
+            for part, weight, shift in zip(parts, whole.chunk(len(parts)), bias.chunk(len(parts)), strict=True):
+                writes = part.endswith(("output", "outer", "norm"))  # into the residual stream; the others read it
+                here = _name(side, layer, part)
+                weights[f"{here}.weight"] = weight[order] if writes else weight[:, order]
+                weights[f"{here}.bias"] = shift[order] if writes else shift
+    source, target = languages
+    settings = {
+        "config.json": _exported_config(model, vocabularies),
+        "generation_config.json": _exported_search(decode, min(512, model.longest or LONGEST)),
+        "tokenizer_config.json": {
+            "tokenizer_class": "MarianTokenizer", "separate_vocabs": not shared,
+            **({"source_lang": source, "target_lang": target} if source and target else {}),
+        },
+    }  # fmt: skip
+    files = {"README.md": card.encode(), "model.safetensors": pack({n: w.contiguous() for n, w in weights.items()})}
+    for name, words, ids in zip(("source", "target"), vocabularies, rows, strict=True):
+        settings["vocab.json" if shared or name == "source" else "target_vocab.json"], files[f"{name}.spm"] = (
+            _exported_words(words, ids.tolist())
+        )
+    files |= {name: (json.dumps(found, indent=1) + "\n").encode() for name, found in settings.items()}
+    with fill_folder(out) as folder:
+        for name, content in files.items():
+            write_atomically(folder / name, content)
+    return sum(map(len, files.values()))
+
+
+def _check_exported(model: Any, vocabularies: tuple[Vocabulary, Vocabulary]) -> Tensor:
+    """The order [D] of the residual stream in which all sines come first; refuses what MarianMT cannot express."""
+    if not isinstance(model, Transformer):
+        raise ConfigError(f"MarianMT is a Transformer; this run is a {type(model).__name__}. Export it to ONNX.")
+    config = model.config
+    for setting, known in EXPORTED.items():
+        if getattr(config, setting) not in known:
+            raise ConfigError(
+                f"MarianMT of transformers has no {setting} = {getattr(config, setting)!r}, only "
+                f"{' or '.join(map(repr, known))}; export this run to ONNX."
+            )
+    for words in vocabularies:
+        if not isinstance(words.tokens, Subwords):
+            raise ConfigError(
+                f"MarianTokenizer reads SentencePiece models; this run has data.subwords = {words.kind!r}."
+            )
+    width = config.width
+    if config.positions == "learned":
+        sines = sines_then_cosines(config.longest, width, 1 - 2 / width)
+        if not torch.allclose(model.state_dict()[TABLE].cpu(), sines, atol=1e-5):
+            raise ConfigError(
+                "MarianMT of transformers computes its positions, sines with other wavelengths than in the position "
+                "table of this run; export it to ONNX."
+            )
+        return torch.arange(width)
+    return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
+
+
+def _exported_config(model: Any, vocabularies: tuple[Vocabulary, Vocabulary]) -> dict[str, Any]:
+    config, sizes = model.config, [len(words) - 1 for words in vocabularies]  # without PAD
+    sides = {"attention_heads": config.heads, "ffn_dim": config.inner}
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "d_model": config.width,
+        "encoder_layers": len(model.encoder),
+        "decoder_layers": len(model.decoder),
+        **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sides.items()},
+        "activation_function": {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}[config.activation],
+        "max_position_embeddings": model.longest or LONGEST,
+        "scale_embedding": True,
+        "dropout": config.dropout,
+        "vocab_size": sizes[0],
+        "decoder_vocab_size": sizes[1],
+        "share_encoder_decoder_embeddings": config.tied == "all",
+        "tie_word_embeddings": config.tied != "none",
+        "eos_token_id": ROWS.index(END),
+        "pad_token_id": ROWS.index(START),
+        "decoder_start_token_id": ROWS.index(START),
+        "forced_eos_token_id": None,
+        "dtype": "float32",
+        "regard_version": __version__,
+    }
+
+
+def _exported_search(decode: DecodeConfig, longest: int) -> dict[str, Any]:
+    banned = [ROWS.index(START), *([ROWS.index(UNKNOWN)] if decode.ban_unknown else [])]
+    return {
+        "num_beams": decode.beam,
+        "length_penalty": decode.length_penalty,
+        "early_stopping": not decode.patient,
+        "max_length": longest,
+        "bad_words_ids": [[index] for index in banned],
+        "eos_token_id": ROWS.index(END),
+        "pad_token_id": ROWS.index(START),
+        "decoder_start_token_id": ROWS.index(START),
+    }
+
+
+def _exported_words(words: Vocabulary, rows: list[int]) -> tuple[dict[str, int], bytes]:
+    """The vocab.json and the SentencePiece model of a vocabulary. The tokenizer of transformers reads language codes
+    such as >>fra<< itself."""
+    content = words.tokens.content
+    pieces = {index: "<pad>" if index == START else words.tokens.pieces[index] for index in rows}
+    codes = {index: piece for index, piece in pieces.items() if piece.startswith(SPACE + ">>") and piece.endswith("<<")}
+    if codes:
+        model = read_pieces(content, "The vocabulary")
+        kept = [piece for piece in model.pieces if piece.piece not in codes.values()]
+        del model.pieces[:]
+        model.pieces.extend(kept)
+        content = model.SerializeToString()
+    named = {**pieces, **{index: piece.removeprefix(SPACE) for index, piece in codes.items()}}
+    return {named[index]: number for number, index in enumerate(rows)}, content

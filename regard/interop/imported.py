@@ -1,7 +1,7 @@
 """A model of another toolkit as a run of regard, with regard's parameter names and vocabulary order."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ MOST_NUMBERS = 1 << 24  # in such a table; its size comes from the settings, not
 Linear = tuple[Tensor, Tensor | None]  # weight [out, in] and bias [out]; of a layer norm its scale and shift [D]
 Part = Callable[[str, int, str], Linear]  # (encoder or decoder, layer from 0, name of the part) -> its weights
 
-# regard's name of a matrix or a norm in a layer -> the parts that it joins, see `lay_out`
+# regard's name of a matrix or a norm in a layer -> the parts that it joins, see `parts_of`
 _SELF = {"self_attention.project": "self.query self.keys self.values", "self_attention.output": "self.output"}
 _SSRU = {"self_attention.forget": "ssru.forget", "self_attention.project": "ssru.project"}
 _CROSS = {
@@ -51,19 +51,26 @@ class Imported(NamedTuple):
     guided: int | None = None  # the cross-attention layer whose first head was trained to align
 
 
-def lay_out(side: str, depth: int, part: Part, norm: str, ssru: bool = False) -> dict[str, Tensor]:
-    """The weights of the layers of one side, `encoder` or `decoder`, by regard's names.
+def parts_of(side: str, depth: int, norm: str = "post", ssru: bool = False) -> Iterator[tuple[str, int, list[str]]]:
+    """The matrices and norms of the layers of one side, `encoder` or `decoder`: regard's name, the layer, and the parts
+    that it joins.
 
-    `part` is called with self.query, self.keys, self.values, self.output, self.norm (or ssru.forget, ssru.project,
-    self.norm), the same with cross in the decoder, feed.inner, feed.outer, feed.norm, and top.norm for layer -1.
+    The parts are self.query, self.keys, self.values, self.output, self.norm (or ssru.forget, ssru.project, self.norm),
+    the same with cross in the decoder, feed.inner, feed.outer, feed.norm, and top.norm for layer -1.
     """
     block = dict(_SSRU if ssru else _SELF)
     block |= {"join_self.norm": "self.norm", **(_CROSS if side == "decoder" else {}), **_FEED}
-    places = [(f"{side}.{layer}.{name}", layer, parts) for layer in range(depth) for name, parts in block.items()]
-    places += [(f"{side}_norm", -1, "top.norm")] if norm == "pre" else []
+    for layer in range(depth):
+        yield from ((f"{side}.{layer}.{name}", layer, parts.split()) for name, parts in block.items())
+    if norm == "pre":
+        yield f"{side}_norm", -1, ["top.norm"]
+
+
+def lay_out(side: str, depth: int, part: Part, norm: str, ssru: bool = False) -> dict[str, Tensor]:
+    """The weights of the layers of one side by regard's names; `part` is called for each part of `parts_of`."""
     weights: dict[str, Tensor] = {}
-    for name, layer, parts in places:
-        found = [part(side, layer, one) for one in parts.split()]
+    for name, layer, parts in parts_of(side, depth, norm, ssru):
+        found = [part(side, layer, one) for one in parts]
         weights[f"{name}.weight"] = torch.cat([weight for weight, _ in found]).contiguous()
         biases = [bias for _, bias in found if bias is not None]
         if biases:

@@ -22,7 +22,7 @@ from regard.core.attend import Look
 from regard.errors import DataError, ShapeError
 from regard.look.change import find
 from regard.look.record import attentions
-from regard.sealed import write_atomically
+from regard.sealed import write_output
 
 Array = NDArray[np.float64]
 
@@ -146,4 +146,4 @@ def draw_flows(flows: Mapping[str, Flow], path: str | Path, title: str | None = 
     """
     from regard.look.draw import curves  # matplotlib comes in only when a still picture is drawn
 
-    return write_atomically(Path(path), curves.render(flows, Path(path), title))
+    return write_output(Path(path), curves.render(flows, Path(path), title))

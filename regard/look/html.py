@@ -31,7 +31,7 @@ from regard.look.table import CAPTION_VIEWS, STILL, Show, arrange, choose, token
 from regard.look.text import label, visible
 from regard.look.trace_data import KINDS, Attended, TraceData
 from regard.look.trace_file import fits, half, write
-from regard.sealed import write_atomically
+from regard.sealed import write_output
 
 _OPENS = {"heads": "compare", "beam": "beam", "steps": "steps"}
 _STYLES = ("theme", "controls", "translate", "pictures", "steps", "search", "captions")
@@ -192,7 +192,7 @@ def draw_into(path: str | Path | None, page: Callable[[], Page], still: Callable
     path = Path(path)
     check_picture(path)
     ending = path.suffix.lower()
-    return write_atomically(path, page().encode("utf-8") if ending == ".html" else still(ending))
+    return write_output(path, page().encode("utf-8") if ending == ".html" else still(ending))
 
 
 def digest(text: str) -> str:

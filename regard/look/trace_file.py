@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import DataError
-from regard.sealed import write_atomically
+from regard.sealed import write_output
 from regard.text.lines import read_whole
 
 VERSION = 1
@@ -76,7 +76,7 @@ def array(stored: Any) -> NDArray[np.float32]:
 def save(text: str, path: Path) -> Path:
     """Write `text` to `path`, compressed if the name ends in .gz."""
     data = text.encode("utf-8")
-    return write_atomically(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    return write_output(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def load(path: Path) -> str:

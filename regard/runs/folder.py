@@ -51,7 +51,7 @@ VERSION = 1  # of the run layout; a folder of another version is refused
 SPARE = 2  # required free space for a save, as a multiple of its size
 MOST_HEADER = 4 << 20  # bytes of the header of a safetensors file: about 40,000 tensors
 MOST_DOTS = 100  # in a line of config.toml, outside of strings
-_STRING_OR_COMMENT = re.compile(rb'"(?:[^"\\]++|\\.)*+"|#.*')
+_STRING_OR_COMMENT = re.compile(rb'"(?:[^"\\]++|\\.)*+"|#.*|(").*')  # of an unclosed string, its quote
 SEAL = b"# sha256 of the lines above: "
 CHECKPOINT = ("weights.safetensors", "state.safetensors", "state.json")
 FINISHED = ("weights.safetensors", "config.toml")
@@ -137,7 +137,7 @@ def read_config(run: Path) -> dict[str, Any]:
     # A stranger may have written it. Time and memory of tomllib grow with the square of the dots in a key, so the lines
     # must look like those of regard: strings in double quotes, and few dots outside of them.
     for line in content.split(b"\n"):
-        rest = _STRING_OR_COMMENT.sub(b"", line)
+        rest = _STRING_OR_COMMENT.sub(rb"\1", line)
         if b'"' in rest or b"'" in rest or rest.count(b".") > MOST_DOTS:
             raise ConfigError(f"{path} was not written by regard: {brief(line.decode(errors='replace'))}.")
     tables = parse_toml(content, path)

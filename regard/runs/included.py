@@ -74,6 +74,14 @@ def runs_in(folder: Path) -> list[str]:
         return []
 
 
+def check_outside_run(path: Path) -> None:
+    """Refuse to write into the folder of a run, which reads every file that has one of its names."""
+    for folder in Path(os.path.realpath(path)).parents:
+        signs = (folder / name for name in ("manifest.json", "checkpoints", ".lock"))
+        if (folder / "config.toml").is_file() and any(sign.exists() for sign in signs):
+            raise RunError(f"{path} is inside the run {folder}, whose files only training changes; write it elsewhere.")
+
+
 def shipped_folder(name: str) -> Path | None:
     """The folder of an included model, if it is installed."""
     places = (home / FOLDERS[name] for home in HOMES)

@@ -19,6 +19,7 @@ from torch import Tensor
 from regard.errors import RunError
 from regard.runs.experiment import Experiment, resolve
 from regard.runs.folder import belongings, find_weights, pack, read_config, read_shapes, read_tensors, write_folder
+from regard.runs.included import check_outside_run
 
 SCALE = ":scale"  # suffix of the name of a matrix's scales
 LEVELS = 127  # int8 without -128, so that quantisation is symmetric
@@ -88,9 +89,10 @@ def export_small(run: Path, out: Path, about: dict[str, Any]) -> int:
 
 
 def check_new(out: Path) -> None:
-    """Refuse to write into a folder that is not empty."""
+    """Refuse to write into a folder that is not empty, or inside the folder of a run."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunError(f"{out} exists and is not an empty folder; nothing was changed. Choose another --out.")
+    check_outside_run(out)
 
 
 def without_folders(experiment: Experiment) -> Experiment:

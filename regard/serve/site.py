@@ -264,6 +264,7 @@ def constants() -> dict[str, Any]:
     return {
         "combining": ranges(lambda character: bool(unicodedata.combining(character))),
         "marks": normalise.ASCII,
+        "quotes": normalise.QUOTE_MARKS,
         "sentences": {
             "marks": sentences.MARKS,
             "wide": "".join(sorted(sentences.WIDE)),

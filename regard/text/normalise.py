@@ -7,13 +7,15 @@ from typing import Literal, NamedTuple, cast
 
 Form = Literal["NFC", "NFKC"]
 UNICODE = ("nfc", "nfkc")
-PUNCTUATION = "punctuation"
-FORMS = ("none", *UNICODE, PUNCTUATION)
+PUNCTUATION, QUOTES = "punctuation", "quotes"
+FORMS = ("none", *UNICODE, PUNCTUATION, QUOTES)
 
 # Typographic marks and their ASCII, character by character, so that positions stay. A long dash inside a word stays.
 _MARKS = "“”„‟«»‘’‚‛´‐‑‒–−\u00a0\u2009\u202f"
 ASCII = dict(zip(_MARKS, '"' * 6 + "'" * 5 + "-" * 5 + " " * 3, strict=True))
 _MARK = re.compile(f"[{_MARKS}]")  # faster than `str.translate` for rare marks
+QUOTE_MARKS = "“”„‟‘’‚‛´"
+_QUOTE = re.compile(f"[{QUOTE_MARKS}]")
 _FOLDED = str.maketrans('"—―', "'--")
 _DASH = re.compile(r"(?<!\w)[—―]|[—―](?!\w)")
 # A single quotation mark may be an apostrophe: it quotes if it begins a word and another one ends a word. A quotation
@@ -46,19 +48,20 @@ class Rewritten(NamedTuple):
 
 
 def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten:
-    """Apply a Unicode normal form or `PUNCTUATION`, and lower case. Lone surrogates become U+FFFD.
+    """Apply a Unicode normal form, `PUNCTUATION` or `QUOTES`, and lower case. Lone surrogates become U+FFFD.
 
     `PUNCTUATION` writes quotation marks, apostrophes, dashes and spaces as ASCII, character by character: ‘new’ and
-    «new» become "new". Its rules for ' were made for English and French. Lower-casing is also character by character,
-    without context (a final sigma becomes a plain one).
+    «new» become "new". `QUOTES` does the same but leaves « », dashes and spaces, which a French text needs. Their rules
+    for ' were made for English and French. Lower-casing is also character by character, without context (a final sigma
+    becomes a plain one).
     """
     if _has_surrogates(text):
         text = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
-    if form == PUNCTUATION:
-        text = _straight(text)
+    if form in (PUNCTUATION, QUOTES):
+        text = _straight(text, form)
     if text.isascii():
         return Rewritten(text.lower() if lowercase else text, None, None)
-    if form in ("none", PUNCTUATION) and not lowercase:
+    if form not in UNICODE and not lowercase:
         return Rewritten(text, None, None)
     parts: list[str] = []
     starts: list[int] = []
@@ -80,7 +83,7 @@ def rewrite_all(texts: Iterable[str], form: str, lowercase: bool) -> list[str]:
     texts = list(texts)
     if form in UNICODE or lowercase or _has_surrogates("".join(texts)):
         return [rewrite(text, form, lowercase).text for text in texts]
-    return list(map(_straight, texts)) if form == PUNCTUATION else texts
+    return [_straight(text, form) for text in texts] if form in (PUNCTUATION, QUOTES) else texts
 
 
 def _has_surrogates(text: str) -> bool:
@@ -91,11 +94,11 @@ def _has_surrogates(text: str) -> bool:
     return False
 
 
-def _straight(text: str) -> str:
+def _straight(text: str, form: str) -> str:
     """Punctuation as ASCII, in the same number of characters; quoted text in double quotation marks."""
     if not text.isascii():
-        text = _MARK.sub(lambda found: ASCII[found[0]], text)
-        if "—" in text or "―" in text:
+        text = (_MARK if form == PUNCTUATION else _QUOTE).sub(lambda found: ASCII[found[0]], text)
+        if form == PUNCTUATION and ("—" in text or "―" in text):
             text = _DASH.sub("-", text)
     return _CUT_OFF.sub('"', _QUOTED.sub(r'"\1"', text)) if _BORDER.search(text) else text
 

@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 def main() -> int:
     """The table; the exit code is 1 where a promise was broken."""
     import durability  # noqa: F401 - each adds its checks
+    import patterns  # noqa: F401
     import serving  # noqa: F401
     import shards  # noqa: F401
     import texts  # noqa: F401

@@ -4,6 +4,7 @@ import doctest
 from pathlib import Path
 
 import durability  # noqa: F401 - each adds its checks
+import patterns  # noqa: F401
 import promises
 import pytest
 import serving  # noqa: F401

@@ -39,7 +39,7 @@ export function inRanges(ranges, code) {
 
 /** A text in a form: its code points, and the code points [start, end) of the original that each covers. */
 function rewrite(text, form, lowercase) {
-  const original = form === "punctuation" ? points(straight(text)) : points(text);
+  const original = points(form in STRAIGHT ? STRAIGHT[form](text) : text);
   const written = [],
     starts = [],
     ends = [];
@@ -86,6 +86,7 @@ function chunks(characters, form) {
 }
 
 const MARK = new RegExp(`[${Object.keys(constants.marks).join("")}]`, "gu");
+const QUOTE = new RegExp(`[${constants.quotes}]`, "gu");
 const DASH = new RegExp(`(?<![${LETTER}])[—―]|[—―](?![${LETTER}])`, "gu");
 const ELIDED = "(?!\\p{Nd}|(?:[nNsStT]|[eE][mM]|[nN][eE]|[tT][iI][lL]|[tT][iI][sS]|[tT][wW][aA][sS])(?![\\p{L}\\p{N}_]))";
 const QUOTED = new RegExp(
@@ -95,10 +96,12 @@ const QUOTED = new RegExp(
 const CUT_OFF = new RegExp(`'(?:(?<=^.)|(?<=[:,] .))${ELIDED}(?=[A-ZÀ-ÖØ-Þ])|'(?<=[.!?,].)(?![${LETTER}])`, "gu");
 
 /** Punctuation as ASCII, in the same number of characters; quoted text in double quotation marks. */
-function straight(text) {
-  const ascii = text.replace(MARK, (mark) => constants.marks[mark]).replace(DASH, "-");
-  return ascii.replace(QUOTED, '"$1"').replace(CUT_OFF, '"');
-}
+const straight = (text, marks) =>
+  text.replace(marks, (mark) => constants.marks[mark]).replace(QUOTED, '"$1"').replace(CUT_OFF, '"');
+const STRAIGHT = {
+  punctuation: (text) => straight(text.replace(DASH, "-"), MARK),
+  quotes: (text) => straight(text, QUOTE), // « », dashes and spaces stay
+};
 
 // --- vocabularies
 
