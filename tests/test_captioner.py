@@ -565,7 +565,7 @@ def test_mistakes_are_refused():
 
 
 def test_a_captioner_of_someone_else_reaches_no_network(monkeypatch):
-    """timm would download what a hub has under such a name, and the weights of a plain one if it were asked for them."""
+    """timm would download what a hub has under such a name, or the weights of a plain name."""
     asked = []
 
     def create_model(name, **given):
@@ -577,7 +577,7 @@ def test_a_captioner_of_someone_else_reaches_no_network(monkeypatch):
         with pytest.raises(ConfigError, match="needs the name of a model of timm"):
             Captioner(dataclasses.replace(PRESETS["tiny"], encoder=f"timm:{name}"))
     assert asked == []
-    with pytest.raises(ConfigError, match="no feature maps for 'resnet18.a1_in1k'"):
+    with pytest.raises(ConfigError, match="no feature maps for"):
         Captioner(dataclasses.replace(PRESETS["tiny"], encoder="timm:resnet18.a1_in1k"))
     assert asked == [("resnet18.a1_in1k", False)]
 
