@@ -397,11 +397,18 @@ def test_a_token_that_could_be_guessed_or_not_sent_is_refused() -> None:
             AccessToken("default", token)
 
 
-def test_tokens_come_from_a_file_and_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_come_from_a_file_and_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "tokens.toml"
     file.write_text('[tokens.editor]\ntoken = "secret-of-the-editor"\nrate = 2\nquota = 100\n')
     monkeypatch.setenv("REGARD_TOKEN", "secret-of-the-shell")
+    file.chmod(0o644)
     shell, editor = read_tokens(None, file)
+    assert f"Other users of this machine may read the tokens in {file}" in capsys.readouterr().err
+    file.chmod(0o640)
+    assert len(read_tokens(None, file)) == 2
+    assert not capsys.readouterr().err
     assert (shell.name, editor.name, editor.rate, editor.quota) == ("default", "editor", 2, 100)
     access = Access(tokens=(shell, editor))
     for secret, found in (("secret-of-the-shell", shell), ("secret-of-the-editor", editor)):

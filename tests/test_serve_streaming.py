@@ -14,7 +14,7 @@ import torch
 from serve_parts import Server, calling, serving, shared, trained
 
 from regard.api.loading import load
-from regard.errors import ConfigError
+from regard.errors import ConfigError, DataError
 from regard.look.change import importance
 from regard.look.trace_file import array
 from regard.models.bahdanau import Bahdanau, BahdanauConfig
@@ -144,7 +144,8 @@ def test_leaving_out_many_heads_at_once_is_leaving_out_one_at_a_time(
 
 
 def test_heads_are_left_out_together_only_as_far_as_one_trace_may_be_large() -> None:
-    translator, look = load(trained("transformer", "data.joint=true", steps=60)), TraceRequest("ba da fo")
+    translator = load(trained("transformer", "data.joint=true", steps=60))
+    look = TraceRequest("ba da fo", target=tuple(translator.translate("ba da fo").tokens))
     rows: list[int] = []
     translator.model.register_forward_pre_hook(lambda _, args: rows.append(len(args[0])))
     model = TranslationModel(translator, "any", Limits())
@@ -158,6 +159,23 @@ def test_heads_are_left_out_together_only_as_far_as_one_trace_may_be_large() -> 
     assert rows == [1, 5, 5, 5, 5, 4]
     worth = [{(one["name"], one["head"]): one["drop"] for one in some["heads"]} for some in (whole, parts)]
     assert worth[0] == pytest.approx(worth[1], abs=1e-4)
+
+
+def test_what_is_too_large_is_refused_before_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = load(trained("transformer", "data.joint=true", steps=60))
+    model, look = TranslationModel(translator, "any", Limits()), TraceRequest("ba da " * 100)
+    longest = model._longest(model._source(look.text))
+    assert longest == 2 * 201 + 20
+    model.limits = Limits(numbers=model._sizes(look, 201, longest)[1] // 8 - 1)
+    monkeypatch.setattr(translator, "translate", None)
+    for act in (model.worth, lambda *given: model.path(look, 0, None, given[1])):
+        with pytest.raises(RefusedError, match="The attention of this trace has"):
+            act(look, calling())
+    model.limits = Limits(numbers=model._sizes(look, 201, 100)[0] - 1)
+    with pytest.raises(RefusedError, match="The attention of this trace has"):
+        model.look(look, calling())
+    with pytest.raises(DataError, match="no step 201: this sentence has steps 0 to 200"):
+        TranslationModel(translator, "any", Limits()).path(look, 201, "encoder.layers.0.self_attention", calling())
 
 
 def test_a_model_without_layers_has_no_path_in_a_sentence() -> None:

@@ -1,6 +1,7 @@
 """The queue and the worker: turns, batches, short work between the steps of long work, and processes that fail."""
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from commands import context
 from patience import PATIENCE, until
-from serve_parts import backwards, trained
+from serve_parts import backwards, one_vector, trained
 
 from regard.errors import RunError
 from regard.serve.limits import Limits, RefusedError, StoppedError
@@ -309,3 +310,25 @@ def test_a_model_whose_answers_change_is_not_well(shared_worker: Worker, monkeyp
         assert shared_worker.trouble == "the model's answers changed"
     shared_worker._probe()
     until(lambda: not shared_worker.trouble)
+
+
+def test_another_model_in_the_folder_of_a_served_one_never_answers(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(trained(), folder)
+    worker = Worker(str(folder), Limits(), Metrics())
+    worker.open()
+    worker.start()
+    try:
+        assert texts(ask(worker, "ba da")) == ["da ba"]
+        shutil.rmtree(folder)
+        shutil.copytree(one_vector(), folder)
+        waits = ask(worker, *["ba da ga ka"] * 200)
+        worker._process.kill()
+        until(lambda: worker.trouble == "the model's answers changed")
+        for late in (waits, ask(worker, "ba da")):
+            with pytest.raises(RefusedError, match="not the one that was loaded first; restart the server"):
+                late.answer.result(PATIENCE)
+        with pytest.raises(RefusedError, match="restart the server"):
+            worker.make_room()
+    finally:
+        worker.close()

@@ -11,6 +11,7 @@ from serve_parts import Server, backwards, shared
 from regard.api.files import translate_file
 from regard.data.tmx import read_units
 from regard.errors import DataError
+from regard.serve.glossaries import MOST_OF_CLIENT
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +154,17 @@ def test_deepls_own_client_uses_glossaries_and_tags(server: Server) -> None:
     assert client.list_glossaries() == []
     with pytest.raises(deepl.GlossaryNotFoundException):
         client.get_glossary(made.glossary_id)
+
+
+def test_glossaries_that_are_no_csv_and_too_many_of_one_client_are_refused(server: Server) -> None:
+    form = {"name": "x", "source_lang": "EN", "target_lang": "DE", "entries_format": "csv"}
+    for entries in ("a\rb,c\r", "a" * 140_000 + ",b", '"a' + "b" * 140_000, "a,b\0\rc"):
+        refused = server.post("/v2/glossaries", **form, entries=entries)
+        assert refused.status_code == 400, entries[:20]
+        assert "Invalid glossary entries" in refused.json()["message"]
+    first = server.post("/v2/glossaries", **form, entries="a,b\rc,d\r\ne,f")  # line ends of every system
+    assert first.json()["entry_count"] == 3
+    made = [first, *(server.post("/v2/glossaries", **form, entries="a,b") for _ in range(MOST_OF_CLIENT))]
+    assert [one.status_code for one in made] == [201] * MOST_OF_CLIENT + [456]
+    for one in made[:-1]:
+        assert server.client.delete(f"/v2/glossaries/{one.json()['glossary_id']}").status_code == 204

@@ -6,9 +6,11 @@ which stops DNS rebinding, and a request from a page must come from this server'
 
 import hmac
 import ipaddress
+import logging
 import os
 import re
 import secrets
+import sys
 import time
 import tomllib
 from dataclasses import dataclass, replace
@@ -27,6 +29,7 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _OPEN = ("/", "/health")  # no token needed: they reveal nothing, and the page must load before a token can be entered
 OPEN_FOLDER = "/page/"
 _DAY = 86400.0
+log = logging.getLogger("regard.serve")
 
 
 class AccessToken:
@@ -157,6 +160,8 @@ def read_tokens(token: str | None = None, file: str | Path | None = None) -> tup
             ) from None
         if not tables:
             raise ConfigError(f"The file {file} has no tokens; each is a table [tokens.NAME] with token.")
+        if sys.platform != "win32" and Path(file).stat().st_mode & 0o007:
+            log.warning("Other users of this machine may read the tokens in %s; run `chmod o= %s`.", file, file)
     return tuple(found)
 
 

@@ -21,6 +21,7 @@ from regard.serve.stored import Glossary
 routes = APIRouter(prefix="/v2", route_class=FieldsRoute, responses=ERRORS)
 
 MOST = 100  # glossaries of a server
+MOST_OF_CLIENT = 25
 MOST_TERMS = 5_000  # of a glossary
 LONGEST = 200  # characters of a term
 
@@ -33,8 +34,10 @@ async def create(call: Admitted, body: schemas.GlossaryRequest) -> schemas.Gloss
     if (source, target) not in pairs:
         raise RefusedError(400, f"Unsupported glossary source and target language pair: {source[:20]}, {target[:20]}.")
     terms = read_terms(body.entries, body.entries_format)
-    if len(call.service.glossaries) >= MOST:
-        raise RefusedError(456, f"There are {MOST} glossaries already; delete one first.")
+    stored = [client for client, _ in call.service.glossaries]
+    if len(stored) >= MOST or stored.count(call.client) >= MOST_OF_CLIENT:
+        most = f"A client may have {MOST_OF_CLIENT} glossaries, and all clients {MOST}"
+        raise RefusedError(456, f"{most}; delete one first.")
     about = schemas.Glossary(
         glossary_id=str(uuid.uuid4()),
         name=body.name,
@@ -50,19 +53,22 @@ async def create(call: Admitted, body: schemas.GlossaryRequest) -> schemas.Gloss
 def read_terms(entries: str, kind: str) -> tuple[tuple[str, str], ...]:
     """The terms of a glossary in TSV or CSV."""
     lines = entries.replace("\r\n", "\n").split("\n")
-    rows = csv.reader(io.StringIO(entries)) if kind == "csv" else (line.split("\t") for line in lines)
+    rows = csv.reader(io.StringIO(entries, newline="")) if kind == "csv" else (line.split("\t") for line in lines)
     terms: dict[str, str] = {}
-    for number, row in enumerate(rows, 1):
-        if not row or row == [""]:
-            continue
-        pair = [part.strip() for part in row[:2]]
-        if len(pair) < 2 or not all(pair) or max(map(len, pair)) > LONGEST:
-            raise RefusedError(400, f"Invalid glossary entries: entry {number} needs a source and a target term.")
-        if pair[0] in terms:
-            raise RefusedError(400, f"Invalid glossary entries: entry {number} repeats a source term.")
-        terms[pair[0]] = pair[1]
-        if len(terms) > MOST_TERMS:
-            raise RefusedError(413, f"A glossary may have at most {MOST_TERMS} entries.")
+    try:
+        for number, row in enumerate(rows, 1):
+            if not row or row == [""]:
+                continue
+            pair = [part.strip() for part in row[:2]]
+            if len(pair) < 2 or not all(pair) or max(map(len, pair)) > LONGEST:
+                raise RefusedError(400, f"Invalid glossary entries: entry {number} needs a source and a target term.")
+            if pair[0] in terms:
+                raise RefusedError(400, f"Invalid glossary entries: entry {number} repeats a source term.")
+            terms[pair[0]] = pair[1]
+            if len(terms) > MOST_TERMS:
+                raise RefusedError(413, f"A glossary may have at most {MOST_TERMS} entries.")
+    except csv.Error as error:  # such as a field of more than 131,072 characters
+        raise RefusedError(400, f"Invalid glossary entries: they are not valid CSV ({error}).") from None
     if not terms:
         raise RefusedError(400, "Invalid glossary entries: there is no entry.")
     return tuple(terms.items())

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.core import scores as formulas
 from regard.core.attend import Look
-from regard.errors import ConfigError, DataError, numbered
+from regard.errors import ConfigError, numbered
 from regard.layers.attention import Attention
 from regard.layers.transformer import PreNorm, TransformerLayer
 from regard.look.change import all_heads
@@ -148,8 +148,6 @@ def follow_path(
     this layer were the last one, softmax(W norm(x)) (nostalgebraist 2020), each word described by `name`.
     """
     layers = layers_of(model, decodes=name is not None)
-    if not layers:
-        raise DataError("Only a Transformer has a path through layers to show; this model has none.")
     with follow_layers(layers) as seen:
         run()
     at_step = [

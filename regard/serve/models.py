@@ -33,7 +33,7 @@ from regard.models.registry import entry
 from regard.processes import Running
 from regard.runs.expects import expectations
 from regard.serve import examples, languages
-from regard.serve.inside import TOGETHER, explain, follow_path, output, watch, weigh_heads
+from regard.serve.inside import TOGETHER, explain, follow_path, layers_of, output, watch, weigh_heads
 from regard.serve.limits import Limits, RefusedError, StoppedError
 from regard.serve.queue import Options, TraceRequest, TranslatedText
 from regard.symbols import END, UNKNOWN
@@ -187,12 +187,12 @@ class TranslationModel(ServedModel):
                     f"The search tree has {cost} tokens times beam, more than {self.limits.tree}; send a shorter text "
                     f"or a smaller beam.",
                 )
-            config = self.translator.experiment.decode
-            longest = math.ceil(config.max_ratio * len(source)) + config.max_extra
+            self._check_size(look, len(source), self._longest(source), answered=False)
         else:
+            if look.target is None:  # before the search, as if the translation had half as many tokens
+                self._check_size(look, len(source), len(source) // 2)
             target, forced = self._target_ids(look, running)
-            longest = len(target) + 1
-        self._check_size(look, len(source), longest, answered=not look.tree)
+            self._check_size(look, len(source), len(target) + 1)
         with interruptible(self.translator.model, running):
             trace = self.translator.look(
                 look.text, target, changes=changes, tree=look.tree, by=look.by or (), against=look.against,
@@ -222,6 +222,11 @@ class TranslationModel(ServedModel):
 
     def _source(self, text: str) -> list[int]:
         return [*self._short(self.translator.encode(text).ids, "text"), END]
+
+    def _longest(self, source: list[int]) -> int:
+        """The most tokens that a translation may have."""
+        config = self.translator.experiment.decode
+        return math.ceil(config.max_ratio * len(source)) + config.max_extra
 
     def _short(self, ids: list[int], name: str) -> list[int]:
         """The ids; raises if there are too many."""
@@ -299,6 +304,8 @@ class TranslationModel(ServedModel):
         """The path of step t through the decoder layers of a Transformer, or the encoder layers if `name` is a module
         of the encoder: see `regard.serve.inside`."""
         model, reading = self.translator.model, _reads(name)
+        if not layers_of(model, decodes=not reading):
+            raise DataError("Only a Transformer has a path through layers to show; this model has none.")
         _, forward = self._forced(look, t, running, reading)
         with interruptible(model, running), change(model, *self._changes(look)):
             return {"t": t, "layers": follow_path(model, forward, t, None if reading else self._word)}
@@ -319,11 +326,19 @@ class TranslationModel(ServedModel):
         in the source if `reading`."""
         model, device = self.translator.model, self.translator.device
         source = self._source(look.text)
+
+        def check_step(what: str, steps: int) -> None:
+            if not 0 <= t < steps:
+                raise DataError(f"There is no step {t}: this {what} has steps 0 to {steps - 1}.")
+
+        if look.target is None:  # before the search
+            self._check_size(look, len(source), self._longest(source), answered=False)
+        if reading:
+            check_step("sentence", len(source))
         written = [*self._target_ids(look, running)[0], END]
         self._check_size(look, len(source), len(written), answered=False)
-        what, steps = ("sentence", len(source)) if reading else ("translation", len(written))
-        if not 0 <= t < steps:
-            raise DataError(f"There is no step {t}: this {what} has steps 0 to {steps - 1}.")
+        if not reading:
+            check_step("translation", len(written))
 
         def forward(rows: int = 1) -> Tensor:
             lengths = torch.tensor([len(source)] * rows, device=device)

@@ -31,6 +31,7 @@ PROBE = 5.0  # seconds without work after which the model is tested
 WATCH = 0.02  # seconds between two checks of a process
 MOST_PAUSE = 30.0  # seconds between attempts to start a process that fails
 NUMBER_BYTES = 6  # of a number in an answer: four bytes in base64
+CHANGED = "the model's answers changed"
 
 
 class Worker:
@@ -98,6 +99,8 @@ class Worker:
         """Why the model cannot take a request, or None if it can. A quarter of the queue is kept for other clients."""
         if self._failures > 1 or self.trouble == "stuck":
             return RefusedError(503, f"The model {self.name} does not answer at the moment.", {"Retry-After": "10"})
+        if self._trouble == CHANGED:  # its folder was replaced, and then its process
+            return RefusedError(503, f"The model {self.name} is not the one that was loaded first; restart the server.")
         if cost > self.limits.cost:
             return RefusedError(413, "The texts of this request are too long together; send fewer at once.")
         total, mine = self.accepted.total() + coming, self.accepted[client] + coming
@@ -166,7 +169,7 @@ class Worker:
         try:
             found = call.result.result()
             self._sample = found if self._sample is None else self._sample
-            self._trouble = "" if found == self._sample else "the model's answers changed"
+            self._trouble = "" if found == self._sample else CHANGED
             self._failures = 0
         except Exception:
             self._trouble = "the model fails"
@@ -192,6 +195,8 @@ class Worker:
                 self._replace()
             while self._again:
                 self._serve(self._again.pop())
+            if self._trouble == CHANGED:
+                return self._fail(taken, self.refusal())
             try:
                 if isinstance(taken, Ticket):
                     self._work(taken)
@@ -200,13 +205,12 @@ class Worker:
                 return
             except DiedError:
                 if last or self._stuck:  # a stuck job would be stuck again
-                    self._fail(taken)
-                    return
+                    sentence = f"The process of the model {self.name} ended during this request."
+                    return self._fail(taken, RefusedError(503, sentence, {"Retry-After": "10"}))
 
-    def _fail(self, taken: "Ticket | list[Row]") -> None:
-        sentence = f"The process of the model {self.name} ended during this request."
+    def _fail(self, taken: "Ticket | list[Row]", refusal: RefusedError | None) -> None:
         for ticket in [taken] if isinstance(taken, Ticket) else {one.ticket for one in taken}:
-            settle(ticket.answer, error=RefusedError(503, sentence, {"Retry-After": "10"}))
+            settle(ticket.answer, error=refusal)
 
     def _work(self, ticket: Ticket) -> None:
         work = ticket.work
