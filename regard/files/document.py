@@ -14,7 +14,13 @@ from regard.files.segment import Builder, Part, Segment, framed
 from regard.text.lines import bare_name
 
 LARGEST = 64 << 20  # bytes of a file
-_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 _HEAD = 4096  # bytes in which to look for the name of the encoding
 
 
@@ -164,4 +170,8 @@ def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
     except UnicodeError as error:
         what = f"byte {error.start}" if isinstance(error, UnicodeDecodeError) else str(error)
         raise DataError(f"{name} is not valid {encoding} ({what}); save the file as UTF-8.") from None
+    if "\0" in text:
+        raise DataError(
+            f"{name} has NUL characters, as UTF-16 and UTF-32 without a byte order mark; save the file as UTF-8."
+        )
     return text, encoding, mark
