@@ -20,6 +20,7 @@ from regard.errors import ConfigError, RunError
 from regard.evaluate.confidence import Confidence
 from regard.files.segment import Link, chain_links
 from regard.runs.included import find_pivot, find_run
+from regard.serve.service import Service
 
 TEXT = "ba da fo"
 
@@ -147,6 +148,19 @@ def test_a_look_shows_both_halves(here, tmp_path):
 # --- the server
 
 
+def test_a_pair_with_a_model_and_a_language_itself_are_not_pivoted():
+    def pivots(*pairs):
+        service = object.__new__(Service)
+        about = [dict(zip(("source", "target"), ({"code": code} for code in pair), strict=True)) for pair in pairs]
+        service.workers = {str(n): SimpleNamespace(about={**one, "kind": "translate"}) for n, one in enumerate(about)}
+        return list(service.pivots)
+
+    there, back, on = ("fr", "en"), ("en", "fr"), ("en-GB", "de")
+    assert pivots(there, back, on) == [("fr", "de")]
+    assert pivots(there, on, ("fr", "de")) == []
+    assert pivots(("fr", "it"), ("it", "de")) == []  # not through English
+
+
 @pytest.fixture(scope="module")
 def server(place):
     with serving(place / "fr-en", place / "runs" / "en-de") as server:
@@ -168,7 +182,9 @@ def test_the_server_offers_the_pair_with_a_mark(server):
 
 def test_the_server_translates_through_english(server):
     pair = {"source": "fr", "target": "de"}
+    used = server.client.get("/v2/usage").json()["character_count"]
     assert server.post("/translate", q=[TEXT, "lu me"], **pair).json() == {"translatedText": [TEXT, "lu me"]}
+    assert server.client.get("/v2/usage").json()["character_count"] - used == len(TEXT) + len("lu me")
     for name in ("", "fr-en+en-de"):
         assert server.post("/translate", q=TEXT, model=name, **pair).json() == {"translatedText": TEXT}
     found = server.post("/translate", q="<p>ba <b>da</b> fo</p>", format="html", **pair).json()
