@@ -96,8 +96,10 @@ _FIELD = r"%(?P<numbered>\d+\$|\([^()\s%]{1,80}\))?[-+#0'{space}]*+(?:\*|\d++)?+
 _UNIT = r"(?:(?<=[dfgi])(?:%%|[a-zA-Z]{1,2}(?![a-zA-Z])))?"  # %.3fs and %d%% are one placeholder
 _PRINTF = _FIELD.replace("{space}", "") + rf"(?:[ds@]|(?<=\d)[eEfFgG]|[iouxXeEfFgGcra](?![a-zA-Z])){_UNIT}"
 _PERCENT = r"\d[\d.,]{0,40}\s?%%|%%"
+# Web and e-mail addresses, absolute paths, @names and #topics.
 ADDRESS = re.compile(
     r"(?<!\w)(?i:https?://|www\.)[^\s<>\"]{1,2000}|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+    r"|(?<![\w/.<~])~?(?:/[\w.-]{1,255}){2,32}/?|(?<![\w&@#/])[@#](?=[^\W\d])\w{2,64}(?![\w@#])"
 )
 # Emoji, with what joins and modifies them, and symbols such as ™ and →.
 SYMBOL = re.compile(
