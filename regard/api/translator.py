@@ -41,7 +41,8 @@ from regard.evaluate.alignment import argmax_links
 from regard.evaluate.confidence import Calibration, Decoded
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.files.segment import Sentence
-from regard.look.attribution import Attribution, Case, add_attribution
+from regard.look.attribution import Attribution, add_attribution
+from regard.look.case import Case
 from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
