@@ -68,6 +68,15 @@ def test_one_address_is_read_as_a_name(monkeypatch):
     assert found.token_logprobs == named.token_logprobs
     assert [one.text.count(address) for one in found.nbest] == [1] * len(found.nbest)
     assert found.text.split() == [word for word, _ in found.confidence.words]
+    draft = split(text, french.encode, 99).drafts[0]
+    drafts.name_address(draft, french.encode)
+    ids = [french.prefix_ids(one) for one in ("Écris à Google.", "Écris.", "À Google, Google.", "Google !")]
+    draft.found = [Hypothesis(one, -1.0, -1.0, "end", []) for one in ids]
+    assert drafts.is_named(draft, french.target_vocabulary, french.encode)
+    assert [one.ids for one in draft.found] == [ids[0], ids[3]]  # others would lose the address, or write it twice
+    draft = split("Google is at www.a.org.", french.encode, 99).drafts[0]
+    drafts.name_address(draft, french.encode)
+    assert not draft.address
     others = ["Google is at www.a.org.", f"Ask {address} or www.a.org.", f"Ask {address} 😊 now.", "WRITE TO A@B.ORG"]
     mixed = [one.text for one in french.translate(others)]
     with monkeypatch.context() as changed:  # a translation without the name

@@ -5,7 +5,7 @@ are marked as fuzzy, so that a person reviews them. Obsolete messages (#~) stay.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -101,7 +101,7 @@ def words_of(text: str, directives: bool = False) -> Builder:
     return builder
 
 
-def messages(lines: list[str]) -> Iterator[Message]:
+def messages(lines: Iterable[str]) -> Iterator[Message]:
     """The messages of a file, including the header, whose text is empty. Obsolete ones are skipped."""
     fields: dict[str, Field] = {}
     flags: list[str] = []
@@ -128,23 +128,26 @@ def messages(lines: list[str]) -> Iterator[Message]:
         raise DataError(f"The message in line {line} of the PO file has no msgstr; the file is incomplete.")
 
 
-def strings(lines: list[str]) -> Iterator[tuple[str, Field]]:
+def strings(lines: Iterable[str]) -> Iterator[tuple[str, Field]]:
     """Every string with its keyword and lines; comments, empty lines and the end of the file have no keyword."""
-    at = 0
-    while at < len(lines):
-        found, first = _string(lines[at], at), at
-        at += 1
-        if found is None:
-            yield "", Field(lines[first].strip(), first, at)
+    name, parts, first, at = "", list[str](), 0, -1  # the string that is being read
+    for at, line in enumerate(lines):
+        found = _string(line, at)
+        if name and found and not found[1]:
+            parts.append(found[2])
             continue
-        if not found[1]:
-            raise DataError(f"Line {at} of the PO file is a string without a keyword such as msgid.")
-        parts = [found[2]]
-        while at < len(lines) and (more := _string(lines[at], at)) and not more[1]:
-            parts.append(more[2])
-            at += 1
-        yield found[1], Field(unquote("".join(parts)), first, at)
-    yield "", Field("", at, at)
+        if name:
+            yield name, Field(unquote("".join(parts)), first, at)
+        name, parts, first = "", [], at
+        if found is None:
+            yield "", Field(line.strip(), at, at + 1)
+        elif not found[1]:
+            raise DataError(f"Line {at + 1} of the PO file is a string without a keyword such as msgid.")
+        else:
+            name, parts = found[1], [found[2]]
+    if name:
+        yield name, Field(unquote("".join(parts)), first, at + 1)
+    yield "", Field("", at + 1, at + 1)
 
 
 def _string(line: str, number: int) -> re.Match[str] | None:
@@ -160,33 +163,34 @@ def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
     """Mark the new translations of a file as fuzzy (or as not), and name the language and its plural forms."""
     lines = after.split("\n")
     end = "\r" if lines[0].endswith("\r") else ""
-    changed = False
-    for old, new in reversed(list(zip(messages(before.split("\n")), messages(lines), strict=True))):
+    written: list[str] = []
+    reached = 0  # lines that are written
+    headed = named = False  # whether the header was seen, and whether a new translation comes before it
+    earlier = (found[0] for found in re.finditer(r"(?m)^[^\n]*", before))  # one at a time
+    for old, new in zip(messages(earlier), messages(lines), strict=True):
         fresh = old.fuzzy or [one.text for one in old.translations.values()] != [
             one.text for one in new.translations.values()
         ]
-        if not new.text:
-            field = new.translations[0]
+        fresh = fresh and all(one.text for one in new.translations.values())
+        if new.text and not fresh:
+            continue
+        flags = [flag for flag in new.flags if flag != "fuzzy"]
+        flags = ["fuzzy", *flags] if fuzzy and new.text else flags
+        at = new.first if new.flagged is None else new.flagged
+        if flags or new.flagged is not None:
+            written += [*lines[reached:at], *([f"#, {', '.join(flags)}{end}"] if flags else [])]
+            reached = at + (new.flagged is not None)
+        if new.text:
+            named = named or not headed
+        else:
+            headed, field = True, new.translations[0]
             header = "msgstr " + quote(_header(field.text, language))
-            lines[field.first : field.last] = [line + end for line in header.split("\n")]
-            _flag(lines, new, False, end)
-            changed = False
-        elif fresh and all(one.text for one in new.translations.values()):
-            changed = True
-            _flag(lines, new, fuzzy, end)
-    if changed:  # no header before the first message
+            written += [*lines[reached : field.first], *(line + end for line in header.split("\n"))]
+            reached = field.last
+    if named:
         head = 'msgid ""\nmsgstr ' + quote(_header("Content-Type: text/plain; charset=UTF-8\n", language))
-        lines[:0] = [line + end for line in [*head.split("\n"), ""]]
-    return "\n".join(lines)
-
-
-def _flag(lines: list[str], message: Message, fuzzy: bool, end: str) -> None:
-    flags = [flag for flag in message.flags if flag != "fuzzy"]
-    line = [f"#, {', '.join(['fuzzy', *flags] if fuzzy else flags)}{end}"] if fuzzy or flags else []
-    if message.flagged is not None:
-        lines[message.flagged : message.flagged + 1] = line
-    elif fuzzy:
-        lines[message.first : message.first] = line
+        written[:0] = [line + end for line in [*head.split("\n"), ""]]
+    return "\n".join([*written, *lines[reached:]])
 
 
 def _header(text: str, language: str) -> str:
