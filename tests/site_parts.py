@@ -183,7 +183,7 @@ def differences(theirs: Any, ours: Any, path: str = "") -> list[str]:
     if isinstance(theirs, float) or isinstance(ours, float):
         far = abs(float(theirs) - float(ours))
         # A total of the search is the sum of the log-probabilities of a whole sentence, and rounding adds up.
-        loose = path.split(".")[-1] in LOOSE | {"total"} or "steps" in path
+        loose = path.split(".")[-1] in LOOSE | {"total", "logprob"} or "steps" in path
         return [] if far <= CLOSE * (1 + abs(float(theirs)) * loose) + 1e-6 else [f"{path}: {theirs}, not {ours}"]
     return (
         []
