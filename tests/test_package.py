@@ -153,3 +153,21 @@ def test_a_release_has_one_version_and_one_address():
     named = [TREE / "CHANGELOG.md", TREE / "README.md", *TREE.glob(".github/**/*.yml")]
     found = {one for path in named for one in re.findall(r"https://github\.com/[\w-]+/regard", path.read_text("utf-8"))}
     assert found <= {address}
+
+
+def test_workflows_use_actions_by_commit_and_dependencies_have_hashes():
+    used = [
+        line for path in (TREE / ".github" / "workflows").glob("*.yml") for line in path.read_text("utf-8").split("\n")
+    ]
+    used = [line.partition("uses: ")[2] for line in used if "uses: " in line]
+    assert len(used) > 10
+    assert [one for one in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[0-9.]+", one)] == []
+    pinned = (TREE / "constraints.txt").read_text("utf-8").split()
+    for name in ("requirements.txt", "requirements-serve.txt"):
+        text = (TREE / name).read_text("utf-8").replace(" \\\n    ", " ").split("\n")
+        rows = [line for line in text if line and not line.startswith("#")]
+        assert [row for row in rows if " --hash=sha256:" not in row] == []
+        versions = [row.split()[0] for row in rows]
+        assert set(versions) <= set(pinned)
+        if name == "requirements.txt":
+            assert [one for one in pinned if one not in versions and not one.startswith("torch==")] == []
