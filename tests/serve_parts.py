@@ -2,9 +2,12 @@
 
 import atexit
 import contextlib
+import json
 import logging
 import os
+import re
 import resource
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -22,6 +25,7 @@ from patience import PATIENCE, until
 import regard
 from regard import processes
 from regard.look import trace_file
+from regard.runs.folder import SEAL, entry, make_manifest
 from regard.serve.access import OPEN_FOLDER
 from regard.serve.layout import Reader
 from regard.serve.limits import Limits
@@ -51,6 +55,20 @@ def trained(model: str = "bahdanau", *more: str, steps: int = 160) -> Path:
     if model == "transformer":
         settings = [setting for setting in settings if "embedding" not in setting and "rate" not in setting]
     return _kept("reverse", model, settings)
+
+
+def spoken(run: Path, folder: Path, source: str, target: str) -> Path:
+    """A copy of a run for other languages."""
+    shutil.copytree(run, folder)
+    settings, manifest = folder / "config.toml", folder / "manifest.json"
+    text = settings.read_bytes().rpartition(SEAL)[0].decode()
+    for side, code in (("source", source), ("target", target)):
+        text = re.sub(rf'{side}_language = "\w+"', f'{side}_language = "{code}"', text)
+    settings.write_text(text, "utf-8")
+    known = json.loads(manifest.read_text("utf-8"))["files"]
+    known["config.toml"] = entry(settings.read_bytes())
+    manifest.write_bytes(make_manifest(known, {}))
+    return folder
 
 
 def one_vector() -> Path:

@@ -14,7 +14,8 @@ from weights_of import spread, transformer_of
 
 from regard.errors import ConfigError, DataError
 from regard.look import Mask, Silence, Trace, change, record
-from regard.look.attribution import METHODS, Case, attribute
+from regard.look.attribution import METHODS, attribute
+from regard.look.case import Case
 from regard.look.record import attentions
 from regard.look.table import arrange
 from regard.models.registry import MODELS, build

@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -560,6 +562,24 @@ def test_mistakes_are_refused():
         Captioner(PRESETS["tiny"]).encode(torch.rand(1, 3, 40, 32), torch.tensor([4]))
     with pytest.raises(ConfigError, match=r"pip install timm|no feature maps"):
         Captioner(dataclasses.replace(PRESETS["tiny"], encoder="timm:nothing"))
+
+
+def test_a_captioner_of_someone_else_reaches_no_network(monkeypatch):
+    """timm would download what a hub has under such a name, or the weights of a plain name."""
+    asked = []
+
+    def create_model(name, **given):
+        asked.append((name, given["pretrained"]))
+        raise RuntimeError("not here")
+
+    monkeypatch.setitem(sys.modules, "timm", SimpleNamespace(create_model=create_model))
+    for name in ("hf-hub:a/b", "hf_hub:a/b", "local-dir:/tmp/x", "https://a.b/c", "a/b", "hf-hub:a", ""):
+        with pytest.raises(ConfigError, match="needs the name of a model of timm"):
+            Captioner(dataclasses.replace(PRESETS["tiny"], encoder=f"timm:{name}"))
+    assert asked == []
+    with pytest.raises(ConfigError, match="no feature maps for"):
+        Captioner(dataclasses.replace(PRESETS["tiny"], encoder="timm:resnet18.a1_in1k"))
+    assert asked == [("resnet18.a1_in1k", False)]
 
 
 @torch.no_grad()

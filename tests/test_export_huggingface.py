@@ -58,6 +58,7 @@ def test_transformers_computes_the_same_logits(tmp_path, kind):
     size = export_huggingface(model, vocabularies, tmp_path / "hf", DecodeConfig(), ("en", "fr"), "# A card\n")
     assert size == sum(path.stat().st_size for path in (tmp_path / "hf").iterdir())
     theirs, tokenizer = marian("MarianMTModel").from_pretrained(tmp_path / "hf").eval(), tokenizer_of(tmp_path / "hf")
+    assert theirs.generation_config.bad_words_ids == [[theirs.config.pad_token_id]]
     import_model(tmp_path / "hf", tmp_path / "run")
     back = regard.load(tmp_path / "run")
     assert (back.source_language, back.target_language) == ("en", "fr")

@@ -454,3 +454,27 @@ def test_po_and_xliff_are_memories_to_train_on(tmp_path) -> None:
     po.write_text(filled.replace('"Language: fr\\n"\n', ""), encoding="utf-8")
     with pytest.raises(DataError, match="the header does not name the target language"):
         open_corpus(DataConfig(tmx=str(po)))
+
+
+PLAIN = {
+    "txt": "a cat\n",
+    "html": "<p>a cat</p>",
+    "md": "# a cat\n",
+    "srt": "1\n00:00:01,000 --> 00:00:02,000\na cat\n",
+    "vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\na cat\n",
+    "po": 'msgid "a cat"\nmsgstr ""\n',
+    "xlf": "<xliff version='1.2'><file><body><trans-unit><source>a cat</source></trans-unit></body></file></xliff>",
+}
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_wide_characters_need_a_mark(kind: str, encoding: str) -> None:
+    """With one, a file is what it is in UTF-8; without, its bytes are valid UTF-8 but not its text."""
+    data = f"\ufeff{PLAIN[kind]}".encode(encoding)
+    document, plain = read_document(data, f"x.{kind}"), read_document(PLAIN[kind].encode(), f"x.{kind}")
+    assert [segment.text for segment in document.segments] == ["a cat"]
+    written = document.write(["un chat"], "fr").decode(encoding)
+    assert written == "\ufeff" + plain.write(["un chat"], "fr").decode()
+    with pytest.raises(DataError, match=r"has NUL characters, as UTF-16 .*; save the file as UTF-8"):
+        read_document(PLAIN[kind].encode(encoding), f"x.{kind}")

@@ -100,6 +100,17 @@ def test_an_imported_run_can_be_looked_at(pair):
     assert len([name for name in trace.attention if "cross" in name]) == 1
 
 
+def test_a_long_name_takes_no_longer(folder, tmp_path):
+    """Which languages it mentions is found in a time that grows with its length and not with the square of it."""
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken)
+    config = json.loads((folder / "config.json").read_bytes())
+    (broken / "config.json").write_text(json.dumps({**config, "_name_or_path": "_" * 200_000 + "opus-mt-de-nl"}))
+    import_model(broken, tmp_path / "run")
+    translator = regard.load(tmp_path / "run")
+    assert (translator.source_language, translator.target_language) == ("de", "nl")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
@@ -111,6 +122,7 @@ def test_an_imported_run_can_be_looked_at(pair):
         ("source.spm", b"\x0a\xff\xff\xff\xff\x0f", "not a SentencePiece model"),
         ("source.spm", None, "has no source.spm"),
         ("vocab.json", b'{"</s>": 0}', "must number each token"),
+        ("vocab.json", {"far": 9_999_999}, "must number each token without large gaps"),
         ("vocab.json", None, "has no vocab.json"),
         ("model.safetensors", b"\x80\x04", "safetensors"),
         ("model.safetensors", None, "never read"),

@@ -3,11 +3,14 @@
 import dataclasses
 import json
 import random
+import re
 
 import pytest
 import trained
 from commands import regard as command
 
+import regard
+from regard.api import drafts
 from regard.api.drafts import Draft, Translation, end_alike, join, lower, split, whole
 from regard.api.flags import NOTES, wrong_with
 from regard.data.settings import DataConfig
@@ -45,13 +48,43 @@ def test_sentences_of_a_text_are_translated_alone(translator):
     assert together[0].logprob == pytest.approx(together[1].logprob + together[3].logprob, abs=1e-4)
 
 
-@pytest.mark.parametrize("kept", ["https://a.org/b_c?d=12&e", "a.b@c.org", "www.a.org", "{name}"])
+@pytest.mark.parametrize(
+    "kept", ["https://a.org/b_c?d=12&e", "a.b@c.org", "www.a.org", "/a/b.txt", "~/b/c/", "@some_name", "#été", "{name}"]
+)
 def test_addresses_and_placeholders_of_plain_text_come_back_as_they_are(translator, kept):
     found = translator.translate(f"the cat sees {kept} . the dog sees the cat .", nbest=2, beam=2)
     assert [one.text.count(kept) for one in found.nbest] == [1, 1]
     assert not {"unseen", "number"} & set(found.flags)
     assert translator.translate(f" {kept} ").text == f" {kept} "
     assert kept not in translator.translate(f"the cat sees {kept} .", split=False, unknown="keep").text
+
+
+def test_one_address_is_read_as_a_name(monkeypatch):
+    french, address = regard.load("en-fr", device="cpu"), "anna@example.org"
+    text = f"Please write to {address}."
+    named = french.translate(text.replace(address, "Google"), nbest=3)
+    found = french.translate(text, nbest=3, confidence=True)
+    assert found.text == named.text.replace("Google", address)
+    assert found.token_logprobs == named.token_logprobs
+    assert [one.text.count(address) for one in found.nbest] == [1] * len(found.nbest)
+    assert found.text.split() == [word for word, _ in found.confidence.words]
+    draft = split(text, french.encode, 99).drafts[0]
+    drafts.name_address(draft, french.encode)
+    ids = [french.prefix_ids(one) for one in ("Écris à Google.", "Écris.", "À Google, Google.", "Google !")]
+    draft.found = [Hypothesis(one, -1.0, -1.0, "end", []) for one in ids]
+    assert drafts.is_named(draft, french.target_vocabulary, french.encode)
+    assert [one.ids for one in draft.found] == [ids[0], ids[3]]  # others would lose the address, or write it twice
+    draft = split("Google is at www.a.org.", french.encode, 99).drafts[0]
+    drafts.name_address(draft, french.encode)
+    assert not draft.address
+    others = ["Google is at www.a.org.", f"Ask {address} or www.a.org.", f"Ask {address} 😊 now.", "WRITE TO A@B.ORG"]
+    mixed = [one.text for one in french.translate(others)]
+    with monkeypatch.context() as changed:  # a translation without the name
+        changed.setattr(drafts, "_STAND_IN", re.compile("(?!)"))
+        lost = french.translate(text)
+    monkeypatch.setattr(drafts, "name_address", lambda draft, encode: None)
+    assert french.translate(text).text == lost.text != found.text
+    assert [one.text for one in french.translate(others)] == mixed  # these are read without their addresses
 
 
 def test_a_full_stop_that_the_source_does_not_have_is_left_out(translator):

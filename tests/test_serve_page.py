@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from browser_parts import opened, picture, until
 from npm_parts import packages
-from serve_parts import Server, one_vector, serving, trained
+from serve_parts import Server, one_vector, serving, spoken, trained
 
 from regard.api.heads import Heads, keep_choice
 from regard.look import Trace
 from regard.look.html import page_tree
 from regard.look.trace_file import write
-from regard.runs.folder import SEAL, entry, make_manifest
 from regard.serve.access import Access, AccessToken
 
 pytestmark = pytest.mark.browser
@@ -37,25 +36,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     transformer = folder / "transformer-reverse"
     shutil.copytree(trained("transformer", "data.joint=true", steps=60), transformer)
     keep_choice(transformer, Heads(layer=0, head=1, shift=1))
-    models = trained(), one_vector(), transformer, back(trained(), folder / "back")
+    models = trained(), one_vector(), transformer, spoken(trained(), folder / "back", "de", "en")
     with serving(*models, cached=True) as server:
         yield server
-
-
-def back(run: Path, folder: Path) -> Path:
-    """The same model for the opposite direction: to turn words around is to turn them back."""
-    shutil.copytree(run, folder)
-    settings, manifest = folder / "config.toml", folder / "manifest.json"
-    text = settings.read_bytes().rpartition(SEAL)[0].decode()
-    settings.write_text(re.sub(r'(source|target)_language = "(en|de)"', _other, text), "utf-8")
-    known = json.loads(manifest.read_text("utf-8"))["files"]
-    known["config.toml"] = entry(settings.read_bytes())
-    manifest.write_bytes(make_manifest(known, {}))
-    return folder
-
-
-def _other(found: re.Match[str]) -> str:
-    return f'{found[1]}_language = "{ {"en": "de", "de": "en"}[found[2]] }"'
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ TEXTS = [
     "İstanbul ǅ ﬁn e\u0301 \u0301 \U0001f600 \x1c\x85\u2028 z",
     "WHERE IS THE STATION? NATO AND I",
     "www.example.org, me@here.org and %s {name} ™",
+    "See /home/me/a.txt and ~/b/c, not 1/2/3 or </b></i>: @some_name, #été, C#, #1 and @9",
     "",
     "  \u00a0 ",
     "שלום עולם and العربية",

@@ -13,12 +13,15 @@ from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
 from regard.evaluate.confidence import Confidence
 from regard.files.place import spell
-from regard.files.segment import Segment, Sentence, as_it_is, has_words, join_sentences, protect
+from regard.files.segment import Segment, Sentence, as_it_is, find_addresses, has_words, join_sentences, protect
 from regard.symbols import UNKNOWN
 from regard.text.sentences import Span, split_clauses, split_sentences
 
 Encode = Callable[[str], Tokenised]
 _LINE = re.compile(r"[^\n]+")
+# Read instead of the only address of a sentence: models copy this name, and write the preposition that it needs.
+STAND_IN = "Google"
+_STAND_IN = re.compile(rf"(?<!\w){STAND_IN}(?!\w)")
 _ENDS = ("not finite", "stopped", "length", "end", "empty")  # how a sentence ended, the worst first
 
 
@@ -62,6 +65,7 @@ class Draft:
     source: str
     encoded: Tokenised
     protected: Segment | None = None  # without its addresses, placeholders and symbols, if it has some
+    address: str = ""  # the only address of a sentence that is read with STAND_IN in its place
     recased: str = ""  # how words in capitals are read; the translation is written in capitals
     found: list[Hypothesis] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -70,6 +74,8 @@ class Draft:
     @property
     def words(self) -> str:
         """What the model reads."""
+        if self.address:
+            return self.source.replace(self.address, STAND_IN)
         return self.recased or (self.protected.text if self.protected else self.source)
 
 
@@ -128,6 +134,34 @@ def recase(draft: Draft, encode: Encode) -> None:
     best = costs.index(min(costs))
     if best and len(forms[best]) == len(forms[0]):
         draft.recased, draft.encoded = forms[best], read[best]
+
+
+def name_address(draft: Draft, encode: Encode) -> None:
+    """Read a sentence with STAND_IN for its address, if it has one address, nothing else to protect, and a vocabulary
+    that knows the name."""
+    found = find_addresses(draft.source)
+    if len(found) != 1 or draft.recased:
+        return
+    named = draft.source.replace(found[0], STAND_IN)
+    encoded = encode(named)
+    if (
+        named.count(STAND_IN) == 1
+        and protect(named) is None
+        and encoded.ids.count(UNKNOWN) == draft.encoded.ids.count(UNKNOWN)
+    ):
+        draft.address, draft.encoded = found[0], encoded
+
+
+def is_named(draft: Draft, vocabulary: Vocabulary, encode: Encode) -> bool:
+    """Whether the best hypothesis has STAND_IN exactly once; others without it are left out. If it has not, the
+    sentence is read without its address instead."""
+    named = [one for one in draft.found if len(_STAND_IN.findall(vocabulary.decode(one.ids))) == 1]
+    if named[:1] == draft.found[:1]:
+        draft.found = named
+        return True
+    draft.address = ""
+    draft.encoded = encode(draft.words)
+    return False
 
 
 def end_alike(source: str, translation: str) -> str:

@@ -17,7 +17,9 @@ from regard.api.translator import Translator
 from regard.errors import ConfigError, check_known
 from regard.evaluate import faithful
 from regard.evaluate.faithful import ORACLE, RANDOM, Estimate, Faithful, Report, Words
-from regard.look.attribution import ERASERS, METHODS, Case, erase
+from regard.look.attribution import METHODS
+from regard.look.case import Case
+from regard.look.occlusion import ERASERS, erase
 from regard.look.table import Show, labels
 from regard.symbols import END
 from regard.text.pharaoh import Gold

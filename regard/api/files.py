@@ -1,21 +1,23 @@
 """Translate files of any format of `regard.files`, and write TMX from any of them."""
 
+import io
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.api.drafts import Translation
 from regard.api.translator import Translator
 from regard.data.tmx import write_memory
 from regard.errors import DataError
-from regard.files.document import LARGEST, find_format, read_document
+from regard.files.document import LARGEST, find_format, open_document
 from regard.files.place import place_tags, spell
-from regard.files.segment import Aligned, Segment, Sentence, Sentences
+from regard.files.segment import Segment, Sentence, Sentences
 from regard.sealed import write_output
 from regard.text.lines import check_not_input, language_of, read_whole
 from regard.work import Progress
 
 LINE = 2000  # characters; a longer sentence is translated in parts
+AT_ONCE = 10_000  # parts of a file in memory; all of them can take many times the memory of the file
 
 
 class FileReport(NamedTuple):
@@ -53,25 +55,39 @@ def translate_file(
             "Give it the same ending, or .tmx for a translation memory."
         )
     data = read_whole(file, LARGEST)
-    counted: list[Translation] = []
-    pairs: list[tuple[Segment, Aligned]] = []
-    for read in find_format(name).reads:
-        document = read_document(data, name, read)
-        sentences = Sentences(document.segments, LINE)
-        found = translator.translate(sentences.texts, progress=progress, **options)
-        written = [Sentence(translation.text) for translation in found]
-        tagged = [at for at, (segment, _) in enumerate(sentences.owners) if segment.tags]  # only these need links
-        texts = [sentences.texts[at] for at in tagged], [found[at].text for at in tagged]
-        for at, linked in zip(tagged, translator.link_words(*texts, options.get("terms")), strict=True):
-            written[at] = linked
-        placed = list(zip(document.segments, sentences.join(written), strict=True))
-        counted += found
-        data = document.write([place_tags(*pair) for pair in placed], translator.target_language, fuzzy)
-        pairs += placed
+    reads = find_format(name).reads
+    # All of it is read once before anything is translated, so that an error comes at once.
+    total = sum(isinstance(part, Segment) for read in reads for part in open_document(data, name, read).read())
+    done = count = 0  # segments and sentences
+    flags: Counter[str] = Counter()
+    unplaced: dict[str, None] = {}
+    units: list[tuple[str, str]] = []
+    for read in reads:
+        document, text = open_document(data, name, read), io.StringIO()
+        rest = document.read()
+        while parts := list(islice(rest, AT_ONCE)):
+            segments = [part for part in parts if isinstance(part, Segment)]
+            sentences = Sentences(segments, LINE)
+
+            def report(part: int, whole: int | None, done: int = done, segments: int = len(segments)) -> None:
+                if progress:
+                    progress(done + segments * part // (whole or 1), total)
+
+            found = translator.translate(sentences.texts, progress=report, **options)
+            written = [Sentence(translation.text) for translation in found]
+            tagged = [at for at, (segment, _) in enumerate(sentences.owners) if segment.tags]  # only these need links
+            texts = [sentences.texts[at] for at in tagged], [found[at].text for at in tagged]
+            for at, linked in zip(tagged, translator.link_words(*texts, options.get("terms")), strict=True):
+                written[at] = linked
+            placed = list(zip(segments, sentences.join(written), strict=True))
+            each = (place_tags(*pair) for pair in placed)
+            text.writelines(part if isinstance(part, str) else part.wrap(next(each)) for part in parts)
+            units += ((spell(source), spell(source, target)) for source, target in placed if memory)
+            done, count = done + len(segments), count + len(found)
+            flags.update(flag for translation in found for flag in translation.flags)
+            unplaced.update(dict.fromkeys(term for translation in found for term in translation.unplaced))
+        data = document.encode(text.getvalue(), translator.target_language, fuzzy)
     if memory:
-        units = ((spell(source), spell(source, target)) for source, target in pairs)
         data = write_memory(units, translator.source_language, translator.target_language)
     write_output(out, data)
-    flags = Counter(flag for translation in counted for flag in translation.flags)
-    unplaced = list(dict.fromkeys(term for translation in counted for term in translation.unplaced))
-    return FileReport(len(pairs), len(counted), dict(flags), unplaced)
+    return FileReport(done, count, dict(flags), list(unplaced))

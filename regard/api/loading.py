@@ -18,7 +18,7 @@ from regard.errors import ConfigError, RunError, check_known
 from regard.models.registry import build
 from regard.runs.experiment import Experiment, resolve
 from regard.runs.folder import find_weights, read_config
-from regard.runs.included import find_run, shipped_name
+from regard.runs.included import find_pivot, find_run, shipped_name
 from regard.runs.int8 import read_full_shapes, read_weights
 from regard.runs.weights import build_filled, choose_device, weightless
 
@@ -31,7 +31,9 @@ def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None
 
     The name of an included model, such as "en-fr", works like a folder (see `regard models`). Several folders of
     translators that share a vocabulary become one ensemble. A run of another task than `task` is refused. With `engine`
-    "ctranslate2" instead of "regard", `translate` uses CTranslate2: a Transformer in int8 on the CPU.
+    "ctranslate2" instead of "regard", `translate` uses CTranslate2: a Transformer in int8 on the CPU. A pair of
+    languages without a model, such as "fr-de", is a `Pivot`: it translates through English with the models of fr-en and
+    en-de.
 
     >>> translator = regard.load("en-fr")
     >>> print(translator.translate("Where is the station?"))
@@ -43,7 +45,15 @@ def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None
     if not isinstance(run, str | Path):
         if engine != "regard" and len(run) > 1:
             raise ConfigError(f"An ensemble is searched by regard itself; the engine {engine} runs one model.")
+        if len(run) > 1 and any(map(find_pivot, run)):
+            raise ConfigError(
+                "An ensemble needs runs of one direction; name runs, not a pair to translate through English."
+            )
         return _ensemble([load(member, device, "translate", engine) for member in run])
+    if halves := find_pivot(run):
+        from regard.api.pivot import Pivot
+
+        return Pivot(*(load(half, device, "translate", engine) for half in halves))
     folder = find_run(run)
     experiment = read_experiment(folder, task)
     loaded = _LOADERS[experiment.task](folder, experiment, device)

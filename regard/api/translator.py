@@ -41,7 +41,8 @@ from regard.evaluate.alignment import argmax_links
 from regard.evaluate.confidence import Calibration, Decoded
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.files.segment import Sentence
-from regard.look.attribution import Attribution, Case, add_attribution
+from regard.look.attribution import Attribution, add_attribution
+from regard.look.case import Case
 from regard.look.change import Change, Force, change, find
 from regard.look.record import record
 from regard.look.trace import Trace
@@ -130,7 +131,7 @@ class Translator(Trained):
         """Translate one text, or a list of them in order.
 
         A text is translated sentence by sentence and joined again with its own white space and line breaks; a sentence
-        that is longer than any in training is cut at clauses. Web and e-mail addresses, placeholders such as {name} and
+        that is longer than any in training is cut at clauses. Addresses, paths, @names, placeholders such as {name} and
         emoji are kept as they are, and a sentence in capitals is read as an ordinary one and written in capitals.
         `flags` of the result lists problems. An empty line gives an empty translation.
 
@@ -169,10 +170,18 @@ class Translator(Trained):
         # The whole beam: some hypotheses may have the same text, or hold a term as a part of a longer word.
         several = config.nbest > 1 and not config.temperature
         whole = dataclasses.replace(config, nbest=config.beam) if several else config
-        rows = [draft.encoded.ids for draft in sentences]
-        beams = search(rows, whole, prefixes=prefixes, progress=progress, stop=stop)
-        for draft, hypotheses in zip(sentences, beams, strict=True):
-            draft.found = hypotheses
+        if not terms:
+            for draft in sentences:
+                if draft.protected:
+                    drafts.name_address(draft, self.encode)
+        todo = sentences
+        while todo:
+            rows = [draft.encoded.ids for draft in todo]
+            beams = search(rows, whole, prefixes=prefixes, progress=progress if todo is sentences else None, stop=stop)
+            for draft, hypotheses in zip(todo, beams, strict=True):
+                draft.found = hypotheses
+            named = [draft for draft in todo if draft.address]
+            todo = [draft for draft in named if not drafts.is_named(draft, self.target_vocabulary, self.encode)]
         if terms:
             self._place_terms(self._termbase(terms), sentences, prefixes, config, stop)
         self.spell(sentences, None if unknown == "keep" else lexicon or {}, split, terms)
@@ -205,7 +214,9 @@ class Translator(Trained):
             draft.texts = [drafts.end_alike(draft.words, text) for text in draft.texts]
             if base:
                 draft.texts = [elide(text, base, draft.words, self.target_language) for text in draft.texts]
-        protected = [draft for draft in sentences if draft.protected]
+            if draft.address:
+                draft.texts = [text.replace(drafts.STAND_IN, draft.address) for text in draft.texts]
+        protected = [draft for draft in sentences if draft.protected and not draft.address]
         if protected:
             read = [draft.words for draft in protected for _ in draft.texts]
             linked = iter(self.link_words(read, [text for draft in protected for text in draft.texts], terms))
@@ -234,6 +245,9 @@ class Translator(Trained):
             sure = None
             if confidence and self.calibration and draft.encoded.ids:
                 sure = self.calibration.rate(self.decoded(draft.encoded, hypothesis.ids, hypothesis.token_logprobs))
+                if draft.address:
+                    words = [(word.replace(drafts.STAND_IN, draft.address), chance) for word, chance in sure.words]
+                    sure = dataclasses.replace(sure, words=words)
             group.append(Translation(text, *numbers, ended, group, unknown, wrong, draft.unplaced, sure))
         return group
 

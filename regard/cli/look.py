@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from regard.cli.options import Beam, OnPicture, Overwrite
 from regard.cli.progress import bar
-from regard.cli.text import check_out, load, put
+from regard.cli.text import check_out, load, note_pivot, put
 from regard.errors import ConfigError, check_known
 
 DEFAULT = "en-fr/bahdanau"  # one attention, which shows alignments best
@@ -21,6 +21,7 @@ OPTIONS = {  # task -> the options of `regard look` that apply to it
     "caption": "target view step pieces special beam word cell smooth mask temperature",
     "language": "view step layer head pieces special",
     "classify": "",
+    "pivot": "view step layer head pieces special beam by",
 }
 
 
@@ -89,7 +90,6 @@ def look(
     describes, the text it reads, or the document it classifies."""
     from regard.api.aligning import check_attends
     from regard.api.loading import read_experiment
-    from regard.look.table import VIEWS
 
     options: dict[str, Any] = {"target": target, "terms": terms, "beam": beam}
     options |= vars(drawing) | vars(picture) | vars(what_if)
@@ -98,23 +98,36 @@ def look(
     for name in ("layer", "head"):
         if given.get(name, "").removeprefix("-").isdecimal():
             given[name] = int(given[name])
-    run, text = run_and_text(arguments)
-    task = read_experiment(run).task
+    runs, text = run_and_text(arguments)
+    task = "pivot" if runs[1:] else read_experiment(runs[0]).task
     check_options(task, given, out)
     check_out(out, overwrite, text, terms)
     if task == "translate" and given.keys() & {"silence", "mask", "temperature"}:  # which change attention
-        check_attends(run)
+        check_attends(runs[0])
     if task != "caption" and os.path.isfile(text):
         typer.echo(f"note: {text} is read as the text itself, not as a file; pass a sentence of it", err=True)
+    if task != "pivot":
+        show(runs[0], task, text, given, out, picture)
+        return
+    note_pivot(arguments[0], runs)
+    for run in runs:  # the second reads what the first has written
+        here = out and out.with_name(f"{out.name.partition('.')[0]}.{run.resolve().name}.{out.name.partition('.')[2]}")
+        text = show(run, "translate", text, given, here, picture)
+
+
+def show(run: Path, task: str, text: str, given: dict[str, Any], out: Path | None, picture: OnPicture) -> str:
+    """Draw the attention of a run in a file, or print it, with the result; returns the result."""
+    from regard.look.table import VIEWS
+
     with bar("looking"):
         model = load(run)
         trace, unchanged = LOOKS[task](model, text, given)
-    shown: dict[str, Any] = {"words": False} if drawing.pieces else {}
+    shown: dict[str, Any] = {"words": False} if "pieces" in given else {}
     shown |= {name: given[name] for name in ("layer", "head", "special") if name in given}
     shown |= {"layer": [*trace.attributions][-1]} if "by" in given else {}
     if out is not None:
-        view = "steps" if drawing.step is not None else drawing.view
-        shown |= {name: value for name, value in (("view", view), ("step", drawing.step)) if value is not None}
+        view = "steps" if "step" in given else given.get("view")
+        shown |= {name: value for name, value in (("view", view), ("step", given.get("step"))) if value is not None}
         shown |= on_picture(text, view, picture) if task == "caption" else {}
     if task == "language" and "special" in VIEWS[shown.get("view", "matrix")]:  # its first rows have little but <s>
         shown["special"] = True
@@ -133,6 +146,7 @@ def look(
         put(trace.target.text)
     if out is None:
         put(str(drawn))
+    return str(trace.target.text) if task == "translate" else ""
 
 
 def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:
@@ -159,9 +173,10 @@ def check_options(task: str, given: dict[str, Any], out: Path | None) -> None:
             raise ConfigError(f"--{option} needs a file to draw to; pass --out, as in --out look.html.")
 
 
-def run_and_text(arguments: list[str]) -> tuple[Path, str]:
-    """The run and what to show; without a run, the model that ships."""
-    from regard.runs.included import FOLDERS, find_run
+def run_and_text(arguments: list[str]) -> tuple[tuple[Path, ...], str]:
+    """The run, or the two of a pair that is translated through English, and what to show; without a run, the model that
+    ships."""
+    from regard.runs.included import FOLDERS, find_pivot, find_run
 
     name, *rest = arguments if len(arguments) > 1 else [DEFAULT, *arguments]
     if len(rest) != 1:
@@ -169,7 +184,7 @@ def run_and_text(arguments: list[str]) -> tuple[Path, str]:
     if len(arguments) == 1 and (os.path.isdir(rest[0]) or rest[0] in FOLDERS):
         example = f'regard look {rest[0]} "Where is the station?"'
         raise ConfigError(f"look needs a text as well, or a picture for a captioner, as in: {example}")
-    return find_run(name), rest[0]
+    return find_pivot(name) or (find_run(name),), rest[0]
 
 
 def _translation(translator: Any, text: str, given: dict[str, Any]) -> tuple[Any, str | None]:

@@ -236,4 +236,5 @@ def list_firefox(mirror: str) -> None:
     )
     for pair, one in found.items():
         put(f"{pair:<12} {one.version:<8} {one.size / 2**20:>6.1f} MiB  {one.architecture}".rstrip())
-    put("\nImport one: regard import firefox:en-de --out runs/en-de")
+    some = next(iter(found), "en-de")
+    put(f"\nImport one: regard import firefox:{some} --out runs/{some}")

@@ -63,19 +63,31 @@ def batches(file: Path | None, reading: Reading = READING) -> Iterator[list[str]
 def load(
     run: str | Path | Sequence[str | Path], device: str = "auto", task: str | None = None, engine: str = "regard"
 ) -> Any:
-    """`regard.load`, with a note on standard error for each run that has not finished training.
+    """`regard.load`, with a note on standard error for each run that has not finished training, and for a pair that is
+    translated through English.
 
     An included model is called by its name, such as en-fr, not by its folder.
     """
-    from regard.runs.included import find_run, shipped_name
+    from regard.runs.included import find_pivot, find_run, shipped_name
 
     loaded = regard.load(run, device, task, engine)
     runs = [run] if isinstance(run, str | Path) else run
-    for folder in runs:
+    halves = find_pivot(runs[0])
+    for folder in halves or runs:
         note_unfinished(folder)
-    if len(runs) == 1:
+    if halves:
+        note_pivot(str(runs[0]), halves)
+    elif len(runs) == 1:
         loaded.name = shipped_name(find_run(runs[0])) or loaded.name
     return loaded
+
+
+def note_pivot(pair: str, halves: Sequence[Path]) -> None:
+    """Print a note on standard error about a pair that has no model."""
+    from regard.runs.included import shipped_name
+
+    first, second = (shipped_name(half) or half for half in halves)
+    typer.echo(f"{pair}: there is no model, so it is translated through English, with {first} and {second}", err=True)
 
 
 def note_unfinished(run: str | Path) -> None:

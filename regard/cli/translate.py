@@ -78,10 +78,15 @@ class Terms:
     ] = None
 
     def check(self, runs: Sequence[str | Path]) -> None:
-        """Refuse to copy unknown words with a model without attention, or with an ensemble."""
+        """Refuse to copy unknown words with a model without attention or an ensemble, and terms for two models."""
         from regard.api.aligning import check_attends
+        from regard.runs.included import find_pivot
 
-        if self.unknown != "copy" and self.lexicon is None:
+        if find_pivot(runs[0]) and (self.terms or self.lexicon):
+            raise ConfigError(
+                f"Terms are for one model, and {runs[0]} is translated through English with two; leave them out."
+            )
+        if find_pivot(runs[0]) or (self.unknown != "copy" and self.lexicon is None):
             return  # they are copied where that is possible
         if runs[1:]:
             raise ConfigError(
@@ -147,19 +152,22 @@ def translate(
     With --on, files and patterns ('in/*.txt.gz') are translated into the folder --out, every line exactly once; after a
     crash, repeat the command to do the rest.
 
+    A pair of languages without a model, such as fr-de, is translated through English, if fr-en and en-de are included
+    or are runs in the current folder or in runs.
+
     An argument that is not an existing file and does not look like a file name is translated as a text. Every line is
     translated sentence by sentence; problems are reported on standard error. A line longer than --max-tokens gives an
     empty line, and the exit code is 2. The confidence of a line is that of its least certain sentence.
     """
     from regard.config import read
-    from regard.runs.included import FOLDERS, find_run
+    from regard.runs.included import FOLDERS, find_pivot, find_run
 
     settings = sections_of(filter(is_setting, arguments), *(() if shards.on else ("data",)))
     names = [argument for argument in arguments if not is_setting(argument)]
     searching = {"beam": search.beam, "nbest": search.nbest, "temperature": search.temperature}
     options = {"nbest": 1, **add_options(settings["decode"], **searching)}
     alone = names[0] if len(names) == 1 and is_text(names[0]) and names[0] not in FOLDERS else ""
-    if " " in alone or (alone and not find_run(alone).exists()):  # a sentence: neither a file nor a run
+    if " " in alone or (alone and not find_pivot(alone) and not find_run(alone).exists()):  # neither a file nor a run
         names.insert(0, DEFAULT)
     runs: list[str | Path] = [*names[:1], *(search.with_run or [])]
     if shards.on:
@@ -257,7 +265,10 @@ def write_corpus(
 ) -> None:
     """Translate files of any size into a folder."""
     from regard.api.corpus import translate_corpus
+    from regard.runs.included import find_pivot
 
+    if runs and find_pivot(runs[0]):
+        raise ConfigError(f"--on takes a model, and {runs[0]} has none; translate in two steps, through English.")
     if runs:
         words.check(runs)
     given = {name: value for name, value in (options | words.read()).items() if value is not None}

@@ -4,7 +4,7 @@ import codecs
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -14,7 +14,13 @@ from regard.files.segment import Builder, Part, Segment, framed
 from regard.text.lines import bare_name
 
 LARGEST = 64 << 20  # bytes of a file
-_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 _HEAD = 4096  # bytes in which to look for the name of the encoding
 
 
@@ -41,9 +47,8 @@ class Format(NamedTuple):
 
 def read_lines(text: str) -> Iterator[Part]:
     """Plain text: every line is a segment. Line ends and white space at both ends of a line stay."""
-    for number, line in enumerate(text.split("\n")):
-        if number:
-            yield "\n"
+    for found in re.finditer(r"[^\n]+|\n", text):
+        line = found[0]
         core, builder = line.strip(), Builder()
         builder.words(core)
         start = line.index(core)
@@ -95,15 +100,27 @@ def format_of(name: str) -> Format | None:
 
 @dataclass(frozen=True)
 class Document:
-    """The parts of a file in order, and its encoding."""
+    """The text of a file, and its encoding."""
 
     data: bytes
     text: str
-    parts: list[Part]
     encoding: str
     mark: bytes  # byte order mark
     form: Format
     name: str
+    reader: Read
+
+    def read(self) -> Iterator[Part]:
+        """The parts of the file in order, one at a time: all of them can take many times the memory of the file."""
+        try:
+            yield from (part for part in self.reader(self.text) if part != "")
+        except DataError as error:
+            raise DataError(f"{self.name}: {error}") from None
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """All parts."""
+        return list(self.read())
 
     @property
     def segments(self) -> list[Segment]:
@@ -131,15 +148,21 @@ class Document:
             ) from None
 
 
-def read_document(data: bytes, name: str, read: Read | None = None) -> Document:
-    """The document in a file of this name; DataError if it cannot be read."""
+def open_document(data: bytes, name: str, read: Read | None = None) -> Document:
+    """The document in a file of this name, whose parts have not been read; DataError if it cannot be decoded."""
     form = find_format(name)
     try:
         text, encoding, mark = decode_file(data, name, form)
-        parts = [part for part in (read or form.reads[0])(text) if part != ""]
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
-    return Document(data, text, parts, encoding, mark, form, name)
+    return Document(data, text, encoding, mark, form, name, read or form.reads[0])
+
+
+def read_document(data: bytes, name: str, read: Read | None = None) -> Document:
+    """The document in a file of this name, with its parts; DataError if it cannot be read."""
+    document = open_document(data, name, read)
+    document.parts  # noqa: B018 - reads them
+    return document
 
 
 def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
@@ -164,4 +187,8 @@ def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
     except UnicodeError as error:
         what = f"byte {error.start}" if isinstance(error, UnicodeDecodeError) else str(error)
         raise DataError(f"{name} is not valid {encoding} ({what}); save the file as UTF-8.") from None
+    if "\0" in text:
+        raise DataError(
+            f"{name} has NUL characters, as UTF-16 and UTF-32 without a byte order mark; save the file as UTF-8."
+        )
     return text, encoding, mark

@@ -160,33 +160,33 @@ def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
     """Mark the new translations of a file as fuzzy (or as not), and name the language and its plural forms."""
     lines = after.split("\n")
     end = "\r" if lines[0].endswith("\r") else ""
-    changed = False
-    for old, new in reversed(list(zip(messages(before.split("\n")), messages(lines), strict=True))):
+    written: list[str] = []
+    reached = 0  # lines that are written
+    headed = named = False  # whether the header was seen, and whether a new translation comes before it
+    for old, new in zip(messages(before.split("\n")), messages(lines), strict=True):
         fresh = old.fuzzy or [one.text for one in old.translations.values()] != [
             one.text for one in new.translations.values()
         ]
-        if not new.text:
-            field = new.translations[0]
+        fresh = fresh and all(one.text for one in new.translations.values())
+        if new.text and not fresh:
+            continue
+        flags = [flag for flag in new.flags if flag != "fuzzy"]
+        flags = ["fuzzy", *flags] if fuzzy and new.text else flags
+        at = new.first if new.flagged is None else new.flagged
+        if flags or new.flagged is not None:
+            written += [*lines[reached:at], *([f"#, {', '.join(flags)}{end}"] if flags else [])]
+            reached = at + (new.flagged is not None)
+        if new.text:
+            named = named or not headed
+        else:
+            headed, field = True, new.translations[0]
             header = "msgstr " + quote(_header(field.text, language))
-            lines[field.first : field.last] = [line + end for line in header.split("\n")]
-            _flag(lines, new, False, end)
-            changed = False
-        elif fresh and all(one.text for one in new.translations.values()):
-            changed = True
-            _flag(lines, new, fuzzy, end)
-    if changed:  # no header before the first message
+            written += [*lines[reached : field.first], *(line + end for line in header.split("\n"))]
+            reached = field.last
+    if named:
         head = 'msgid ""\nmsgstr ' + quote(_header("Content-Type: text/plain; charset=UTF-8\n", language))
-        lines[:0] = [line + end for line in [*head.split("\n"), ""]]
-    return "\n".join(lines)
-
-
-def _flag(lines: list[str], message: Message, fuzzy: bool, end: str) -> None:
-    flags = [flag for flag in message.flags if flag != "fuzzy"]
-    line = [f"#, {', '.join(['fuzzy', *flags] if fuzzy else flags)}{end}"] if fuzzy or flags else []
-    if message.flagged is not None:
-        lines[message.flagged : message.flagged + 1] = line
-    elif fuzzy:
-        lines[message.first : message.first] = line
+        written[:0] = [line + end for line in [*head.split("\n"), ""]]
+    return "\n".join([*written, *lines[reached:]])
 
 
 def _header(text: str, language: str) -> str:

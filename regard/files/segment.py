@@ -66,6 +66,16 @@ class Link(NamedTuple):
     weight: float = 0.0  # of attention; 0 for other links
 
 
+def chain_links(first: Sequence[Link], second: Sequence[Link]) -> tuple[Link, ...]:
+    """The links of a translation of a translation: those that meet in a word of the text between them."""
+    return tuple(
+        Link(one.source, other.target, one.weight * other.weight)
+        for other in second
+        for one in first
+        if one.target[0] < other.source[1] and other.source[0] < one.target[1]
+    )
+
+
 class Sentence(NamedTuple):
     """The translation of a sentence, and the word links."""
 
@@ -86,8 +96,10 @@ _FIELD = r"%(?P<numbered>\d+\$|\([^()\s%]{1,80}\))?[-+#0'{space}]*+(?:\*|\d++)?+
 _UNIT = r"(?:(?<=[dfgi])(?:%%|[a-zA-Z]{1,2}(?![a-zA-Z])))?"  # %.3fs and %d%% are one placeholder
 _PRINTF = _FIELD.replace("{space}", "") + rf"(?:[ds@]|(?<=\d)[eEfFgG]|[iouxXeEfFgGcra](?![a-zA-Z])){_UNIT}"
 _PERCENT = r"\d[\d.,]{0,40}\s?%%|%%"
+# Web and e-mail addresses, absolute paths, @names and #topics.
 ADDRESS = re.compile(
     r"(?<!\w)(?i:https?://|www\.)[^\s<>\"]{1,2000}|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}"
+    r"|(?<![\w/.<~])~?(?:/[\w.-]{1,255}){2,32}/?|(?<![\w&@#/])[@#](?=[^\W\d])\w{2,64}(?![\w@#])"
 )
 # Emoji, with what joins and modifies them, and symbols such as ™ and →.
 SYMBOL = re.compile(

@@ -5,7 +5,7 @@ Expat gives the position of each element, so that only the targets are rewritten
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from xml.parsers import expat
 
 from regard.errors import DataError
@@ -20,6 +20,7 @@ _OPENS = {"bpt": "ept", "bx": "ex", "sc": "ec"}  # pairs whose two ends are sepa
 _CLOSES = {close: open for open, close in _OPENS.items()}
 _ATTRIBUTE = re.compile(r"""(?<![\w:.-])([\w:.-]++)\s*+=\s*+(?:"([^"]*)"|'([^']*)')""")
 CHARSET = re.compile(rb"""<\?xml[^>]{1,200}encoding\s*=\s*["']([A-Za-z0-9_.:-]+)""")
+_BLOCK = 1 << 16  # bytes that are parsed together
 _EMPTY = re.compile(r"<mrk\b[^<>]*(?:/>|>\s*</mrk>)")  # a segment that is not translated yet
 _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))  # states of a target that is not a translation
 INLINE = html.xml_rules()
@@ -36,19 +37,20 @@ class Unit:
     translate: bool
     state: str
     name: str = "source"  # of the source element, with its prefix
-    elements: dict[str, Place] = field(default_factory=dict)  # where expat saw them begin and end
     source: Place = (0, 0)  # of the content
     target: Place = (0, 0)  # of the whole element; without one, where it goes
     target_content: Place = (0, 0)
+    filled: bool = False  # whether there is a target
 
 
 class Reader(InertXML):
-    """Collects the units and the languages of a file from the events of expat."""
+    """Finds the units and the languages of a file in UTF-8 from the events of expat."""
 
     root = "xliff"
 
-    def __init__(self) -> None:
+    def __init__(self, data: bytes) -> None:
         super().__init__("utf-8")
+        self.data = data
         self.units: list[Unit] = []
         self.languages = "", ""
         self.version = ""
@@ -57,6 +59,18 @@ class Reader(InertXML):
         self.unit: Unit | None = None
         self.inner = ""  # source or target, while inside
         self.begun = 0
+
+    def read(self) -> Iterator[Unit]:
+        """The units, a few at a time: all of them can take many times the memory of the file."""
+        try:
+            for at in range(0, len(self.data) + 1, _BLOCK):
+                block = self.data[at : at + _BLOCK]
+                self.parser.Parse(block, len(block) < _BLOCK)
+                yield from self.units
+                self.units = []
+        except expat.ExpatError as error:
+            what = expat.ErrorString(error.code)
+            raise DataError(f"The XML is not valid: {what} in line {error.lineno}; export the file again.") from None
 
     def begin(self, full: str, attributes: dict[str, str]) -> None:
         name = full.rpartition(":")[2]
@@ -88,33 +102,18 @@ class Reader(InertXML):
         if unit is None:
             return
         if name in _UNITS and not self.inner:
-            if "source" in unit.elements:
+            if unit.source[1]:
                 self.units.append(unit)
             self.unit = None
         elif name == self.inner and self.path[-1] in _UNITS:
-            place, self.inner = (self.begun, self.parser.CurrentByteIndex), ""
+            content, whole = _find(self.data, (self.begun, self.parser.CurrentByteIndex))
+            self.inner = ""
             if name == "target":
-                unit.elements["target"] = place
-            else:
-                unit.elements.setdefault("source", place)
-                unit.elements["before"] = place  # the element after which a target goes
-
-
-def find_units(data: bytes) -> Reader:
-    """The units of a file in UTF-8."""
-    reader = Reader()
-    try:
-        reader.parser.Parse(data, True)
-    except expat.ExpatError as error:
-        what = expat.ErrorString(error.code)
-        raise DataError(f"The XML is not valid: {what} in line {error.lineno}; export the file again.") from None
-    for unit in reader.units:
-        unit.source, _ = _find(data, unit.elements["source"])
-        _, (_, end) = _find(data, unit.elements["before"])
-        unit.target_content = unit.target = end, end
-        if "target" in unit.elements:
-            unit.target_content, unit.target = _find(data, unit.elements["target"])
-    return reader
+                unit.target_content, unit.target, unit.filled = content, whole, True
+                return
+            unit.source = unit.source if unit.source[1] else content
+            if not unit.filled:
+                unit.target_content = unit.target = whole[1], whole[1]
 
 
 def _find(data: bytes, element: Place) -> tuple[Place, Place]:
@@ -142,7 +141,7 @@ def read(text: str) -> Iterator[Part]:
     """The parts of a file."""
     data = text.encode("utf-8")
     reached = 0
-    for unit in find_units(data).units:
+    for unit in Reader(data).read():
         found = segment(data, unit)
         if found is None:
             continue
@@ -180,8 +179,12 @@ def segment(data: bytes, unit: Unit) -> Segment | None:
 def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
     """Give every new target the state of a machine translation that needs a review (or of a translation), and name the
     target language."""
-    data = after.encode("utf-8")
-    found = find_units(data)
+    data, old = after.encode("utf-8"), before.encode("utf-8")
+    found = Reader(data)
+    changed: list[tuple[int, int]] = []  # bytes of the tags of new targets, and of their units
+    for was, now in zip(Reader(old).read(), found.read(), strict=True):
+        if old[slice(*was.target_content)] != data[slice(*now.target_content)]:
+            changed.append((now.target[0], now.begin))
     version_2 = found.version.startswith("2")
     marks: dict[str, str | None] = {"state": "translated", "subState": "mt:review" if fuzzy else None}
     if not version_2:
@@ -190,11 +193,9 @@ def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
     edits: list[tuple[int, dict[str, str | None]]] = [
         (at, {"trgLang" if version_2 else "target-language": language}) for at in found.unnamed if language
     ]
-    old = before.encode("utf-8")
-    for was, now in zip(find_units(old).units, found.units, strict=True):
-        if old[slice(*was.target_content)] != data[slice(*now.target_content)]:
-            edits.append((now.begin if version_2 else now.target[0], marks))
-    for at, values in sorted(edits, key=lambda edit: edit[0], reverse=True):
+    edits += [(place[version_2], marks) for place in changed]
+    parts, reached = list[bytes](), 0
+    for at, values in sorted(edits, key=lambda edit: edit[0]):
         end = _tag_end(data, at)
         tag = data[at:end].decode("utf-8")
         for name, value in values.items():
@@ -202,8 +203,9 @@ def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
             if value is not None:
                 bare = tag.removesuffix(">").removesuffix("/").rstrip()
                 tag = f'{bare} {name}="{value}"{tag[len(bare) :]}'
-        data = data[:at] + tag.encode("utf-8") + data[end:]
-    return data.decode("utf-8")
+        parts += [data[reached:at], tag.encode("utf-8")]
+        reached = end
+    return b"".join([*parts, data[reached:]]).decode("utf-8")
 
 
 def inline(raw: str) -> Builder:
@@ -249,7 +251,8 @@ def _code(builder: Builder, raw: str, name: str) -> None:
 def pairs(text: str) -> tuple[tuple[str, str], Iterator[tuple[str, str]]]:
     """The languages of a file, and the words of its units in both, without codes."""
     data = text.encode("utf-8")
-    found = find_units(data)
+    found = Reader(data)
+    units = list(found.read())
     if not all(found.languages):
         raise DataError(
             "the file must name its languages, as source-language and target-language or srcLang and trgLang."
@@ -258,4 +261,4 @@ def pairs(text: str) -> tuple[tuple[str, str], Iterator[tuple[str, str]]]:
     def words(side: Place) -> str:
         return inline(data[slice(*side)].decode("utf-8")).build("").text.strip()
 
-    return found.languages, ((words(unit.source), words(unit.target_content)) for unit in found.units)
+    return found.languages, ((words(unit.source), words(unit.target_content)) for unit in units)

@@ -87,6 +87,7 @@ def list_models(mirror: str = "", version: str = "") -> dict[str, RegistryModel]
         parts, vocabularies = _VERSION.fullmatch(number), found.keys() - {"model.bin"}
         if parts and len(vocabularies) < len(found) and vocabularies in ({"vocab.spm"}, {"source.spm", "target.spm"}):
             major, minor, letters, last = parts.groups()
+            # A released version that every Firefox may use before any other, and then the newest.
             rank = not filtered, not letters, not variant, int(major), int(minor), letters, int(last or 0)
             ranked.append((rank, RegistryModel(source, target, number, brief(kind), found)))
     ranked.sort(key=lambda pair: pair[0])
@@ -123,15 +124,18 @@ def download(
         ) from None
     folder, done = out.with_name(f".{out.name}.download"), 0
     with locked(folder, "downloads a model"):
+        ready = folder / "model"
+        shutil.rmtree(ready, ignore_errors=True)  # of an earlier command, which may have been for another model
+        ready.mkdir()
         for name, file in model.files.items():
             part = folder / f"{file.sha256}.part"
             for here in _download(f"{base.rstrip('/')}/{file.location}", file, part):
                 if progress:
                     progress(done + here, model.size)
-            (folder / name).write_bytes(_unpack(part, file))
+            (ready / name).write_bytes(_unpack(part, file))
             done += file.size
-        (folder / "config.yml").write_bytes(SEARCH)
-        yield model, folder
+        (ready / "config.yml").write_bytes(SEARCH)
+        yield model, ready
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -178,12 +182,13 @@ def _unpack(part: Path, file: Attachment) -> bytes:
 def _attachment(record: dict[str, Any]) -> Attachment:
     """The file of a record; ValueError if it is not one to download."""
     attached = record["attachment"]
-    packed = attached["location"].endswith(".zst")
-    content = (record["decompressedSize"], record["decompressedHash"]) if packed else None
-    for size, sha in [(attached["size"], attached["hash"]), *([content] if content else [])]:
-        if type(size) is not int or not 0 < size < MOST_BYTES or not _HASH.fullmatch(sha):
-            raise ValueError(sha)
-    return Attachment(attached["location"], attached["size"], attached["hash"], content)
+    location, sent = attached["location"], (int(attached["size"]), attached["hash"])
+    packed = location.endswith(".zst")
+    content = (int(record["decompressedSize"]), record["decompressedHash"]) if packed else None
+    for size, sha in (sent, content or sent):
+        if not 0 < size < MOST_BYTES or not _HASH.fullmatch(sha):
+            raise ValueError(f"{size} bytes, {sha}")
+    return Attachment(location, *sent, content)
 
 
 def _records(server: str) -> Iterator[dict[str, Any]]:

@@ -184,12 +184,12 @@ def _model_settings(config: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _table(ids: dict[str, Any], spms: list[Pieces], config: dict[str, Any], path: Path) -> RowOrder:
     """regard's order of the tokens in a vocab.json, followed by those that only the SentencePiece models have."""
-    names = {index: token for token, index in ids.items() if type(index) is int and 0 <= index < 10_000_000}
+    names = {index: token for token, index in ids.items() if type(index) is int and 0 <= index < 2 * len(ids)}
     first: list[Any] = [config.get("decoder_start_token_id"), config.get("eos_token_id"), ids.get("<unk>")]
     if len(names) != len(ids) or len(set(first)) != 3 or not set(first) <= names.keys():
         raise DataError(
-            f"{path} must number each token, including decoder_start_token_id, eos_token_id and <unk>; got {first} and "
-            f"{len(ids)} tokens."
+            f"{path} must number each token without large gaps, including decoder_start_token_id, eos_token_id and "
+            f"<unk>; got {brief(first)} and {len(ids)} tokens."
         )
     return order_rows(names, [-1, *first], spms)
 

@@ -18,6 +18,7 @@ from regard.runs.experiment import resolve
 from regard.runs.folder import pack, write_folder
 from regard.runs.int8 import check_new
 from regard.runs.weights import build_filled, weights_of
+from regard.sealed import read_small
 
 LONGEST = 1024  # positions in a table of sinusoids
 MOST_NUMBERS = 1 << 24  # in such a table; its size comes from the settings, not from a file
@@ -138,6 +139,6 @@ def find_file(folder: Path, name: str) -> bytes:
     if not path.is_file():
         raise DataError(f"{folder} has no {name}, which the import needs.")
     try:
-        return path.read_bytes()
+        return read_small(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None

@@ -12,6 +12,7 @@ import math
 import re
 import struct
 import zipfile
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ def read_marian(folder: Path) -> Imported:
     named = decoding.get("models", [])
     found = [folder / Path(name).name for name in named] if isinstance(named, list) else []
     if len(found) != 1 or not found[0].is_file():
-        found = sorted(path for ending in ("*.npz", "*.bin") for path in folder.glob(ending) if path.name[:3] != "lex")
+        some = (path for ending in ("*.npz", "*.bin") for path in folder.glob(ending) if path.name[:3] != "lex")
+        found = sorted(path for path in some if path.is_file())  # no pipe or device, which may never end
     if len(found) != 1:
         raise DataError(
             f"{folder} must hold one Marian model, a .npz or a .bin; found "
@@ -288,9 +290,10 @@ def read_npz(path: Path) -> Arrays:
 
 def read_bin(path: Path) -> Arrays:
     """The tensors of a Bergamot .bin as float32 in the layout of the npz; int8 is divided by its multiplier."""
-    content = path.read_bytes()
     found: Arrays = {}
     try:
+        with open(path, "rb") as stream:
+            content = mmap(stream.fileno(), 0, access=ACCESS_READ)
         version, count = struct.unpack_from("<QQ", content)
         if version != 1 or count > MOST_TENSORS:
             raise ValueError(f"version {version} with {count} tensors")
@@ -313,7 +316,7 @@ def read_bin(path: Path) -> Arrays:
                 raise ValueError(f"'{name}' extends beyond the end of the file")
             found[name] = _tensor(content[place : place + size], kind, shape, name)
             place += size
-    except (ValueError, struct.error, OverflowError, MemoryError) as error:
+    except (OSError, ValueError, struct.error, OverflowError, MemoryError) as error:
         raise DataError(f"{path} is not a Marian binary model, or is damaged: {error}.") from None
     return {name: tensor for name, tensor in found.items() if not name.endswith("_QuantMultA")}
 

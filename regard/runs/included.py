@@ -1,5 +1,8 @@
 """The translators included with regard; their names work wherever a run folder does.
 
+A pair of languages, such as en-de, is also the name of the run runs/en-de. A pair without a model is translated through
+English, with the models of two other pairs.
+
 In a source tree they are in the folder `models` next to the package, in an installed package in `regard/shipped`.
 """
 
@@ -18,13 +21,17 @@ FOLDERS = {  # name -> folder
     "fr-en": "fr-en",
 }
 _DIRECTION = re.compile(r"[a-z]{2}-[a-z]{2}(/\w+)?")  # the name of a model, unlikely for a run
+_PAIR = re.compile(r"([a-z]{2,3})-([a-z]{2,3})")
+PIVOT = "en"  # through which a pair without a model is translated
+USUAL = Path("runs")  # where the commands in the docs write runs
 LONGEST = 1000  # characters of a name; anything longer is a text
 PACKAGE = Path(__file__).resolve().parent.parent
 HOMES = (PACKAGE / "shipped", PACKAGE.parent / "models")
 
 
 def find_run(run: str | Path) -> Path:
-    """The folder of a run: the folder of this name if it exists, otherwise the included model of this name."""
+    """The folder of a run: the folder of this name if it exists, otherwise the included model of this name, otherwise
+    the run of a pair such as en-de in runs."""
     path, name = Path(run), Path(run).as_posix()
     if os.path.isdir(path):  # Path.is_dir raises for a name that is too long, such as a sentence
         return path
@@ -37,6 +44,8 @@ def find_run(run: str | Path) -> Path:
                 f"The model {name} is not part of this installation; reinstall regard, or name a run folder."
             )
         return folder
+    if _PAIR.fullmatch(name) and (USUAL / name / "config.toml").is_file():
+        return USUAL / name
     if len(name) > LONGEST:
         raise RunError(
             f"Expected the name of a run or model; got a text of {len(name):,} characters. Put the name before the "
@@ -46,6 +55,18 @@ def find_run(run: str | Path) -> Path:
         raise RunError(
             f"There is no run folder {name!r}. A text comes after the name of a model: regard translate en-fr {name!r}."
         )
+    if halves := _halves(name):
+        missing = [half for half in halves if _locate(half) is None]
+        if not missing:
+            raise RunError(
+                f"There is no model {name}; translate, look and serve go through English, with {' and '.join(halves)}, "
+                f"but this command needs one model."
+            )
+        if len(missing) == 1 and _DIRECTION.fullmatch(name):
+            raise RunError(
+                f"There is no run folder or model {name}, and to translate through English, {missing[0]} is missing: "
+                f"regard import firefox:{missing[0]} --out {USUAL}/{missing[0]}."
+            )
     near = near_run(path)
     if near:
         raise RunError(f"There is no run folder {name}.{near}")
@@ -55,9 +76,31 @@ def find_run(run: str | Path) -> Path:
         hint = f" Did you mean '{close[0]}'?" if close else ""
         raise RunError(
             f"There is no run folder or model {name}.{hint} Known: {', '.join(FOLDERS)}; train others with "
-            f"`regard train`."
+            f"`regard train`, or import them, as in regard import firefox:en-de --out {USUAL}/en-de."
         )
     return path
+
+
+def find_pivot(run: str | Path) -> tuple[Path, Path] | None:
+    """The runs of XX-en and en-YY for a pair XX-YY that has no run of its own; None if it has one, or if one of them is
+    missing."""
+    halves = _halves(str(run))
+    if not halves or _locate(str(run)):
+        return None
+    first, second = map(_locate, halves)
+    return (first, second) if first and second else None
+
+
+def _halves(name: str) -> tuple[str, str] | None:
+    """The two pairs through which a pair of other languages than English can be translated."""
+    pair = _PAIR.fullmatch(name)
+    return (f"{pair[1]}-{PIVOT}", f"{PIVOT}-{pair[2]}") if pair and PIVOT not in pair.groups() else None
+
+
+def _locate(pair: str) -> Path | None:
+    """The run of a pair of languages: as `find_run`, but None if there is none."""
+    places = (Path(pair), shipped_folder(pair) if pair in FOLDERS else None, USUAL / pair)
+    return next((place for place in places if place and (place / "config.toml").is_file()), None)
 
 
 def near_run(path: Path) -> str:

@@ -1,6 +1,7 @@
 """The endpoints under /api/v1/: attention, the arithmetic of a step, what-ifs, captions of pictures."""
 
 import base64
+import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -11,6 +12,7 @@ from regard.serve.libre import ERRORS
 from regard.serve.limits import RefusedError
 from regard.serve.parameters import FORMS, FieldsRoute, media_type, read_body, read_form
 from regard.serve.queue import TraceRequest
+from regard.serve.service import pivot_name
 from regard.serve.worker import Worker
 
 routes = APIRouter(prefix="/api/v1", route_class=FieldsRoute, responses=ERRORS)
@@ -30,8 +32,12 @@ def _translator(call: Call, body: schemas.ModelRequest) -> Worker:
 @routes.get("/models")
 async def models(call: Admitted) -> schemas.Models:
     """The loaded models; `kind` is "translate" or "caption"."""
-    workers = call.service.workers.values()
-    return schemas.Models(models=[{**worker.about, "status": worker.trouble or "ok"} for worker in workers])
+    workers, pivots = call.service.workers.values(), []
+    for route in call.service.pivots.values():
+        sides = {"source": route[0].about["source"], "target": route[1].about["target"]}
+        pivots.append(schemas.Pivot(id=pivot_name(route), **sides, through=[worker.name for worker in route]))
+    described = [{**worker.about, "status": worker.trouble or "ok"} for worker in workers]
+    return schemas.Models(models=described, pivots=pivots)
 
 
 @routes.get("/heads", response_model=schemas.HeadErrors)
@@ -42,8 +48,18 @@ async def heads(call: Admitted, query: Annotated[schemas.ModelRequest, Query()])
 
 @routes.post("/trace", response_model=Tree)
 async def trace(call: Admitted, body: schemas.TraceRequest) -> Response:
-    """The attention of one sentence, or of some layers and heads, as regard.look writes it."""
-    return await call.answer(_translator(call, body), "look", _look(call, body))
+    """The attention of one sentence, or of some layers and heads, as regard.look writes it. A pair that is translated
+    through English, such as the model fr-en+en-de, has two: `halves`."""
+    route, look = call.service.route_named(body.model or ""), _look(call, body)
+    if not route[1:]:
+        return await call.answer(route[0], "look", look)
+    if look.changes or look.against or (look.target or look.prefix) is not None:
+        raise RefusedError(422, "This is for one model; look into one half, with the text that it reads.")
+    halves: list[bytes] = []
+    for worker in route:
+        halves.append(await call.written(worker, False, "look", look))
+        look = look._replace(text=json.loads(halves[-1])["target"]["text"])
+    return Response(b'{"halves":[%b]}' % b",".join(halves), media_type="application/json")
 
 
 @routes.post("/beam", response_model=Tree)

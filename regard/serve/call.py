@@ -18,7 +18,7 @@ from regard.serve.limits import RefusedError, StoppedError
 from regard.serve.parameters import SMALL, unless_small
 from regard.serve.queue import GZIP, MethodCall, Options, Ticket, TranslatedText
 from regard.serve.schemas import KEYS
-from regard.serve.service import Service
+from regard.serve.service import Route, Service
 from regard.serve.worker import Worker
 
 T = TypeVar("T")
@@ -74,21 +74,29 @@ class Call:
                 each[code] = max(each.get(code, found), found)
         return [_confidences(each) for each in fits]
 
-    async def translate(self, worker: Worker | None, texts: list[str], options: Options) -> list[TranslatedText]:
+    async def translate(self, route: Route, texts: list[str], options: Options) -> list[TranslatedText]:
         """Translate each text; the work stops when the client disconnects.
 
         Without a model, the texts are already in the target language and are returned unchanged.
         """
-        if worker is None or not texts:
+        if not route or not texts:
             return [TranslatedText(text) for text in texts]
-        beam = max(worker.about["beam"], options.nbest)
-        if options.nbest > 1:
-            options = options._replace(beam=beam)
-        ticket = Ticket(self.deadline, self.client, beam, options)
-        ticket.add(texts)
-        worker.make_room(ticket.client, ticket.cost)
-        self.count(texts)
-        return list(await self._wait(worker, ticket))
+        if route[1:] and options.terms:
+            raise RefusedError(400, "Terms are for one model, and this pair is translated with two; leave them out.")
+        found: list[TranslatedText] = []
+        for worker in route:
+            asked = options if worker is route[-1] else options._replace(nbest=1)
+            beam = max(worker.about["beam"], asked.nbest)
+            if asked.nbest > 1:
+                asked = asked._replace(beam=beam)
+            ticket = Ticket(self.deadline, self.client, beam, asked)
+            ticket.add([one.text for one in found] or texts)
+            worker.make_room(ticket.client, ticket.cost)
+            if not found:
+                self.count(texts)
+            each = list(await self._wait(worker, ticket))
+            found = [one.then(other) for one, other in zip(found, each, strict=True)] if found else each
+        return found
 
     async def read(self, work: Callable[..., T], *args: Any) -> T:
         """The result of a function of `layout` in the process of the reader, which is ended if it does not finish."""
@@ -100,9 +108,13 @@ class Call:
     async def answer(self, worker: Worker, method: str, *args: Any) -> Response:
         """The result of an exclusive method of the model; the model process serialises and compresses it."""
         packed = accepts_gzip(self.request)
+        return _json_response(await self.written(worker, packed, method, *args), packed)
+
+    async def written(self, worker: Worker, packed: bool, method: str, *args: Any) -> bytes:
+        """The result of an exclusive method of the model as JSON, compressed if `packed`."""
         worker.make_room(self.client)
         work = MethodCall(method, args, True, packed)
-        return _json_response(await self._wait(worker, Ticket(self.deadline, self.client, work=work)), packed)
+        return bytes(await self._wait(worker, Ticket(self.deadline, self.client, work=work)))
 
     async def respond(self, size: int, build: Callable[[], Any]) -> Response:
         """The result of `build` as a JSON response; a large one is built and compressed in a thread."""

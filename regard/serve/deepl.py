@@ -35,7 +35,7 @@ async def translate(call: Admitted, body: schemas.DeepLTranslateRequest) -> Resp
     read = read_xml if body.tag_handling == "xml" else read_html if body.tag_handling == "html" else read_plain
     layouts = await parse(call, texts, read, split_texts, call.limits.sentences)
     terms = call.service.glossaries.terms(call.client, body.glossary_id or "", source, target)
-    found = await translate_all(call, [one.worker for one in choices], layouts, terms=terms)
+    found = await translate_all(call, [one.route for one in choices], layouts, terms=terms)
     joined = await parse(call, texts, read, join_texts, found)
 
     def build() -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _unplaced(results: list[TranslatedText]) -> dict[str, list[str]]:
 @routes.get("/languages", response_model_exclude_none=True)
 async def list_languages(call: Admitted, type: Side = "source") -> list[schemas.DeepLLanguage]:
     """Languages, as DeepL lists them."""
-    codes = call.service.targets if type == "target" else list(call.service.pairs)
+    codes = call.service.targets if type == "target" else list(call.service.reachable)
     formality = False if type == "target" else None
     return [
         schemas.DeepLLanguage(language=code.upper(), name=languages.name(code), supports_formality=formality)

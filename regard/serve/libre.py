@@ -22,7 +22,7 @@ from regard.serve.layout import Read, Split, join_file, join_texts, read_plain, 
 from regard.serve.limits import RefusedError
 from regard.serve.parameters import SMALL, FieldsRoute, FileRoute
 from regard.serve.queue import MethodCall, Options, Ticket, TranslatedText
-from regard.serve.worker import Worker
+from regard.serve.service import Route, pivot_name
 
 ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": schemas.Error, "description": "why it was refused"}}
 routes = APIRouter(route_class=FieldsRoute, responses=ERRORS)
@@ -47,7 +47,7 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
     if body.confidence:
         if body.stream:
             raise RefusedError(400, "Invalid request: stream gives no confidence; leave one of them out")
-        for worker in (one.worker for one in choices if one.worker and not one.worker.about["calibrated"]):
+        for worker in (one for choice in choices for one in choice.route if not one.about["calibrated"]):
             raise RefusedError(
                 400,
                 f"The confidence of {worker.name} is not calibrated; run `regard calibrate` with held-out sentences.",
@@ -57,9 +57,9 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
     if body.stream:
         if isinstance(body.q, list) or html or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
-        return await stream(call, choices[0].worker, texts[0], layouts[0])
+        return await stream(call, choices[0].route, texts[0], layouts[0])
     found = await translate_all(
-        call, [one.worker for one in choices], layouts, nbest, (), body.alignment, body.confidence
+        call, [one.route for one in choices], layouts, nbest, (), body.alignment, body.confidence
     )
     joined = await parse(call, texts, read, join_texts, found)
 
@@ -99,9 +99,9 @@ def rated(span: tuple[int, int], one: TranslatedText) -> dict[str, Any]:
 
 
 class Choice(NamedTuple):
-    """The model and the languages of a text; no model for a text that is already in the target language."""
+    """The models and the languages of a text; no model for a text that is already in the target language."""
 
-    worker: Worker | None
+    route: Route
     source: str
     target: str
     sure: float = 100.0  # confidence in the detected source language, in percent
@@ -109,27 +109,29 @@ class Choice(NamedTuple):
 
 async def choose(call: Call, texts: list[str], source: str, target: str, model: str = "") -> list[Choice]:
     """The model for each text."""
-    named = call.service.named(model, "translate")
-    pairs = call.service.pairs
+    named = call.service.route_named(model)
+    pairs = call.service.reachable
     into = call.service.language(target, call.service.targets)
     if model:
-        code, goal = (named.about[side]["code"] for side in ("source", "target"))
+        code, goal = named[0].about["source"]["code"], named[-1].about["target"]["code"]
         if goal != into or (source.lower() != "auto" and call.service.language(source, list(pairs)) != code):
-            raise RefusedError(400, f"The model {named.name} translates {code} to {goal}, not {source} to {target}.")
+            raise RefusedError(
+                400, f"The model {pivot_name(named)} translates {code} to {goal}, not {source} to {target}."
+            )
         return [Choice(named, code, goal)] * len(texts)
     if source.lower() != "auto":
         code = call.service.language(source, list(pairs))
-        worker = call.service.between(code, into)
-        if worker is None:
+        route = call.service.route(code, into)
+        if not route:
             raise _no_pair(code, into)
-        return [Choice(worker, code, into)] * len(texts)
+        return [Choice(route, code, into)] * len(texts)
     chosen = []
     for found in await call.detect(texts):
         fits = [(code, fit) for code, fit in found if code == into or into in pairs[code]]
         if not fits:
             raise _no_pair("auto", into)
         code, sure = fits[0]
-        chosen.append(Choice(call.service.between(code, into), code, into, sure))
+        chosen.append(Choice(call.service.route(code, into), code, into, sure))
     return chosen
 
 
@@ -146,7 +148,7 @@ async def parse(call: Call, texts: list[str], read: Read, work: Callable[..., T]
 
 async def translate_all(
     call: Call,
-    workers: list[Worker | None],
+    routes: list[Route],
     layouts: list[Split],
     nbest: int = 1,
     terms: tuple[tuple[str, str], ...] = (),
@@ -158,11 +160,11 @@ async def translate_all(
     All sentences of a model are sent together.
     """
     results: list[list[TranslatedText]] = [[] for _ in layouts]
-    for worker in dict.fromkeys(workers):
-        mine = [number for number, one in enumerate(workers) if one is worker]
+    for route in dict.fromkeys(routes):
+        mine = [number for number, one in enumerate(routes) if one == route]
         sentences = [sentence for number in mine for sentence in layouts[number].sentences]
         links = aligned or any(layouts[number].tagged for number in mine)
-        found = iter(await call.translate(worker, sentences, Options(None, nbest, links, terms, confidence)))
+        found = iter(await call.translate(route, sentences, Options(None, nbest, links, terms, confidence)))
         for number in mine:
             results[number] = [next(found) for _ in layouts[number].sentences]
     return results
@@ -180,7 +182,7 @@ async def translate_file(call: Admitted, body: schemas.TranslateFileRequest) -> 
         if choice is None:
             (choice,) = await choose(call, [" ".join(layout.sentences)[:2000]], source, target, body.model or "")
             code = choice.target
-        (results,) = await translate_all(call, [choice.worker], [layout], terms=terms)
+        (results,) = await translate_all(call, [choice.route], [layout], terms=terms)
         language = "" if code == languages.UNDETERMINED else code
         data = await call.read(join_file, data, path.name, turn, line, results, language)
     key = call.service.files.put(data, f"{path.stem}_{code}{path.suffix}")
@@ -207,17 +209,20 @@ async def download_file(call: Admitted, name: str) -> Response:
     return Response(found.data, media_type="application/octet-stream", headers=headers)
 
 
-async def stream(call: Call, worker: Worker | None, text: str, layout: Split) -> StreamingResponse:
+async def stream(call: Call, route: Route, text: str, layout: Split) -> StreamingResponse:
     """The response to "stream": true: server-sent events, each with a sentence and its translation so far.
 
-    A request that cannot be accepted is refused before the first event.
+    A request that cannot be accepted is refused before the first event. Through English, the events are those of the
+    second translation.
     """
-    if worker is None:
+    if not route:
         return StreamingResponse(iter([_event({"translatedText": text})]), headers=_EVENTS)
-    work = MethodCall("stream", (layout.sentences,))
+    sentences = [one.text for one in await call.translate(route[:-1], layout.sentences, Options())]
+    worker = route[-1]
+    work = MethodCall("stream", (sentences,))
     ticket = Ticket(call.deadline, call.client, worker.about["beam"], work=work)
-    worker.make_room(ticket.client, ticket.beam * sum(map(len, layout.sentences)))
-    call.count(layout.sentences)
+    worker.make_room(ticket.client, ticket.beam * sum(map(len, sentences)))
+    call.count(sentences)
     loop, parts = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
     def put(part: Any) -> None:
@@ -269,12 +274,19 @@ async def detect(call: Admitted, body: schemas.DetectRequest) -> list[schemas.De
     return [schemas.Detected(confidence=sure, language=code) for code, sure in found[:3] if sure or code == found[0][0]]
 
 
-@routes.get("/languages")
+@routes.get("/languages", response_model_exclude_defaults=True)
 async def list_languages(call: Admitted) -> list[schemas.Language]:
     """Every language of the loaded models, with the languages it can be translated into."""
-    pairs = call.service.pairs
-    codes = dict.fromkeys([*pairs, *call.service.targets])
-    return [schemas.Language(code=code, name=languages.name(code), targets=pairs.get(code, [])) for code in codes]
+    pairs, pivots = call.service.reachable, call.service.pivots
+    return [
+        schemas.Language(
+            code=code,
+            name=languages.name(code),
+            targets=pairs.get(code, []),
+            pivoted=[target for source, target in pivots if source == code],
+        )
+        for code in dict.fromkeys([*pairs, *call.service.targets])
+    ]
 
 
 @routes.get("/frontend/settings")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from regard.evaluate.confidence import Confidence
-from regard.files.segment import Link
+from regard.files.segment import Link, chain_links
 from regard.processes import settle
 
 MOST_ROWS = 32  # sentences of a batch
@@ -70,6 +70,20 @@ class TranslatedText(NamedTuple):
     links: tuple[Link, ...] = ()
     unplaced: tuple[str, ...] = ()  # terms that could not be placed
     confidence: Confidence | None = None
+
+    def then(self, other: "TranslatedText") -> "TranslatedText":
+        """A translation of this translation, as `regard.api.pivot` defines it."""
+        sure = None
+        if self.confidence and other.confidence:
+            sure = Confidence(self.confidence.sentence * other.confidence.sentence, other.confidence.words)
+        return other._replace(
+            tokens=self.tokens + other.tokens,
+            finished=self.finished if self.finished not in ("end", "empty") else other.finished,
+            flags=tuple(dict.fromkeys([*self.flags, *other.flags])),
+            unknown=self.unknown,
+            links=chain_links(self.links, other.links),
+            confidence=sure,
+        )
 
 
 @dataclass(frozen=True)

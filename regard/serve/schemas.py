@@ -162,6 +162,7 @@ class Language(BaseModel):
     code: str
     name: str
     targets: list[str]
+    pivoted: list[str] = Field([], description="the targets that are translated through English, with two models")
 
 
 class Link(BaseModel):
@@ -418,8 +419,16 @@ class ExampleRequest(ModelRequest):
     number: Annotated[Whole, Field(le=999_999)] = 0
 
 
+class Pivot(BaseModel):
+    id: str
+    source: dict[str, str]
+    target: dict[str, str]
+    through: list[str] = Field(description="the models of both halves")
+
+
 class Models(BaseModel):
     models: list[dict[str, Any]]
+    pivots: list[Pivot] = Field(description="pairs without a model, which are translated through English")
 
 
 class HeadError(BaseModel):

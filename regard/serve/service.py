@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, count
+from itertools import chain, count, product
 from pathlib import Path
 
-from regard.runs.included import FOLDERS
+from regard.runs.included import FOLDERS, PIVOT
 from regard.serve import languages
 from regard.serve.access import Access
 from regard.serve.layout import Reader
@@ -17,6 +17,14 @@ from regard.serve.worker import Worker
 from regard.work import usable_cores
 
 log = logging.getLogger("regard.serve")
+
+
+Route = tuple[Worker, ...]  # the translators of a text, each of which reads what the one before has written
+
+
+def pivot_name(route: Route) -> str:
+    """What clients call a translation through English: the names of its models, as in fr-en+en-de."""
+    return "+".join(worker.name for worker in route)
 
 
 class Service:
@@ -105,9 +113,29 @@ class Service:
         return pairs
 
     @property
+    def pivots(self) -> dict[tuple[str, str], tuple[Worker, Worker]]:
+        """The pairs of codes without a model, and the two translators that translate them through English."""
+        found: dict[tuple[str, str], tuple[Worker, Worker]] = {}
+        workers, pairs = self.of_kind("translate").values(), self.pairs
+        for first, second in product(workers, workers):
+            source, target = first.about["source"]["code"], second.about["target"]["code"]
+            between = {languages.without_region(one["code"]) for one in (first.about["target"], second.about["source"])}
+            if between == {PIVOT} and source != target and target not in pairs[source]:
+                found.setdefault((source, target), (first, second))
+        return found
+
+    @property
+    def reachable(self) -> dict[str, list[str]]:
+        """Source code -> target codes, also through English."""
+        found = {source: [*targets] for source, targets in self.pairs.items()}
+        for source, target in self.pivots:
+            found[source].append(target)
+        return found
+
+    @property
     def targets(self) -> list[str]:
         """The codes of all target languages, without duplicates."""
-        return list(dict.fromkeys(code for codes in self.pairs.values() for code in codes))
+        return list(dict.fromkeys(code for codes in self.reachable.values() for code in codes))
 
     def named(self, name: str, kind: str) -> Worker:
         """The model of a kind with this name; the first of the kind if the name is empty."""
@@ -122,12 +150,19 @@ class Service:
             raise RefusedError(404, f"No loaded model {does}; GET /api/v1/models lists the models and their kinds.")
         return among[name] if name else next(iter(among.values()))
 
-    def between(self, source: str, target: str) -> Worker | None:
-        """The first translator from one code into the other."""
+    def route(self, source: str, target: str) -> Route:
+        """The first translator from one code into the other, or the two through English; empty if there is no way."""
         for worker in self.of_kind("translate").values():
             if (worker.about["source"]["code"], worker.about["target"]["code"]) == (source, target):
-                return worker
-        return None
+                return (worker,)
+        return self.pivots.get((source, target), ())
+
+    def route_named(self, name: str) -> Route:
+        """The translator of this name, or the two of a name such as fr-en+en-de; the first one if the name is empty."""
+        for route in self.pivots.values():
+            if name == pivot_name(route):
+                return route
+        return (self.named(name, "translate"),)
 
     def language(self, code: str, known: list[str]) -> str:
         """The known code that matches a client's code; raises if there is none."""

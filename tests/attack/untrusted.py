@@ -19,9 +19,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import marian_files
 import numpy as np
 import sentencepiece
-import test_import_marian
 import trained
 from durability import reseal
 from promises import check, refused
@@ -236,14 +236,14 @@ YAML = [
 @cache
 def _foreign() -> tuple[dict[str, bytes], bytes, bytes]:
     """The arrays, the settings and the vocabulary of a small model of Marian."""
-    content = test_import_marian.vocabulary()
+    content = marian_files.vocabulary()
     words = len(sentencepiece.SentencePieceProcessor(model_proto=content))
     arrays = {}
-    for name, array in test_import_marian.arrays_of(words).items():
+    for name, array in marian_files.arrays_of(words).items():
         stream = io.BytesIO()
         np.save(stream, array)
         arrays[name] = stream.getvalue()
-    return arrays, test_import_marian.settings_of().encode(), content
+    return arrays, marian_files.settings_of().encode(), content
 
 
 @check("X1", "an untrusted model of another toolkit: refused or imported, nothing run, little taken", 15, 5000)
@@ -270,6 +270,27 @@ def foreign(draw: Random, folder: Path) -> None:
     (folder / "out").mkdir()
     refused_or_done(lambda: import_model(source, folder / "out" / "run"), writes=folder / "out")
     assert [path.name for path in (folder / "out").iterdir()] in (["run"], [])
+
+
+@check(
+    "X5", "a folder to import with links to devices or with pipes: refused, little taken, nothing waited for", 8, 500
+)
+def linked(draw: Random, folder: Path) -> None:
+    arrays, settings, pieces = _foreign()
+    source, kind = folder / "source", draw.choice([".npz", ".bin", ".spm", ".yml", "config.json"])
+    source.mkdir()
+    (source / "vocab.spm").write_bytes(pieces)
+    if kind != ".bin":
+        with zipfile.ZipFile(source / "model.npz", "w") as archive:
+            for member, content in {**arrays, "special:model.yml": _npy("|i1", (len(settings),), settings)}.items():
+                archive.writestr(f"{member}.npy", content)
+    path = source / {".npz": "model.npz", ".bin": "model.bin", ".spm": "vocab.spm", ".yml": "vocab.yml"}.get(kind, kind)
+    path.unlink(missing_ok=True)
+    what = draw.choice(["pipe", "/dev/zero", "/dev/tty", "/proc/kcore", "/proc/self/mem", "."])
+    os.mkfifo(path) if what == "pipe" else path.symlink_to(what)
+    bare = kind == "config.json"  # which is no file of such a model
+    action = lambda: import_model(source, folder / "out" / "run")  # noqa: E731
+    refused_or_done(action if bare else lambda: refused(action, f"{kind} {what}"), writes=folder / "out")
 
 
 @check("X5", "a manifest that names other files, a pipe or a device reads and writes nothing outside the run", 12, 500)

@@ -41,7 +41,7 @@ export const DEFAULTS = {
   listed: false, // a picture
 };
 // What is not part of an address.
-const QUIET = new Set(["trace", "picture", "models", "preview", "error", "busy", "sentences", "theme", "region"]);
+const QUIET = new Set(["trace", "picture", "models", "preview", "error", "busy", "sentences", "theme", "region", "between"]);
 
 class State extends EventTarget {
   constructor() {
@@ -55,6 +55,7 @@ class State extends EventTarget {
       error: "",
       busy: false,
       sentences: [],
+      between: "", // a text that is translated by two models, after the first
       theme: "",
       region: null,
     };

@@ -1,7 +1,7 @@
 // The models to choose from: paper, year, idea, size and score.
 
 import { closes, h, word } from "./dom.js";
-import { model, translators } from "./session.js";
+import { directions, model } from "./session.js";
 
 const millions = (count) => (count < 1e5 ? count.toLocaleString("en") : `${(count / 1e6).toFixed(1)} M`);
 
@@ -31,7 +31,7 @@ export function picker(take) {
     h(
       "div",
       { class: "sheet", role: "group", "aria-label": "Models" },
-      translators()
+      directions()
         .filter(same)
         .map((one) =>
           h(

@@ -12,7 +12,10 @@ const MOST_KEPT = 80;
 export const model = () => state.get("models").find((one) => one.id === state.get("model")) ?? state.get("models")[0];
 
 /** The models that translate. */
-export const translators = () => state.get("models").filter((one) => one.kind !== "caption");
+export const translators = () => state.get("models").filter((one) => one.kind !== "caption" && !one.through);
+
+/** The same, and the pairs of languages that are translated through English, with two of them. */
+export const directions = () => [...translators(), ...state.get("models").filter((one) => one.through)];
 
 /** What a choice of words leaves of the selection. */
 export const NOTHING = { t: null, s: null, prefix: null, changes: [], swapped: null, node: null, replay: null };
@@ -34,8 +37,13 @@ export async function begin(waiting) {
       await new Promise((done) => setTimeout(done, 500));
       return null;
     });
-  const [{ models }, offered] = found;
+  const [{ models: loaded, pivots = [] }, offered] = found;
   settings = offered;
+  const pivoted = pivots.map((one) => {
+    const { examples, flags, target } = loaded.find(({ id }) => id === one.through[0]);
+    return { ...one, examples, flags, idea: `Two models: the text is translated into ${target.name} first.` };
+  });
+  const models = [...loaded, ...pivoted];
   const known = models.some((one) => one.id === state.get("model"));
   state.set({ models, model: known ? state.get("model") : (models[0]?.id ?? "") });
 }
@@ -78,7 +86,8 @@ export async function translate() {
     const key = `${chosen.id}\n${text}`;
     if (key !== streamed) await write(text, chosen, key, mine);
     if (mine !== turn) return; // overtaken: a look now would abort the newer one
-    if (model().id === chosen.id) await look();
+    if (chosen.through) await readBetween(text, chosen);
+    else if (model().id === chosen.id) await look();
     else state.set({ busy: false }); // a captioner was chosen meanwhile, which cannot look into a sentence
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -104,10 +113,17 @@ async function write(text, chosen, key, mine) {
   streamed = key;
 }
 
+/** The text between the two models of a pair. */
+async function readBetween(text, { source, through }) {
+  const { id, target } = state.get("models").find((one) => one.id === through[0]);
+  const found = await post("/translate", { q: text, source: source.code, target: target.code, model: id }, "trace");
+  state.set({ between: found.translatedText, busy: false });
+}
+
 /** Look into the chosen sentence. What goes wrong here belongs to that sentence; the text stays translated. */
 export async function look() {
   const found = sentence();
-  if (!found) {
+  if (!found || model().through) {
     state.set({ trace: null, busy: false });
     return;
   }

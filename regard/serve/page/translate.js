@@ -7,7 +7,19 @@ import { icon } from "./icons.js";
 import { percent } from "./maths.js";
 import { picker } from "./picker.js";
 import { requests } from "./requests.js";
-import { choose, goOn, halt, look, model, NOTHING, sentence, settings, translate, translators } from "./session.js";
+import {
+  choose,
+  directions,
+  goOn,
+  halt,
+  look,
+  model,
+  NOTHING,
+  sentence,
+  settings,
+  translate,
+  translators,
+} from "./session.js";
 import { state } from "./state.js";
 import { tableOf } from "./trace.js";
 import { path } from "./treelayout.js";
@@ -76,7 +88,7 @@ class Translate extends HTMLElement {
     );
     state.on(["models", "model"], () => this.showPair());
     state.on(["text", "models"], () => this.showText());
-    state.on(["trace", "busy", "error", "sentences", "line", "layer", "head", "shift", "prefix"], () => this.show());
+    state.on(["trace", "busy", "error", "sentences", "line", "layer", "head", "shift", "prefix", "between"], () => this.show());
     state.on(["t", "s", "preview", "view"], () => this.mark());
     const code = document.querySelector(".request");
     state.on(["text", "model", "models"], () => model()?.kind !== "caption" && put(code, requests()));
@@ -147,14 +159,14 @@ class Translate extends HTMLElement {
   }
 
   showPair() {
-    const models = translators(),
+    const models = directions(),
       chosen = model();
     if (!models.includes(chosen)) return;
     const codes = (side, among) =>
-      [...new Map(among.map((one) => [one[side].code, one[side].name])).entries()].map(([value, text]) => ({
-        value,
-        text,
-      }));
+      [...new Map(among.map((one) => [one[side].code, `${one[side].name}${marked(side, one)}`])).entries()].map(
+        ([value, text]) => ({ value, text }),
+      );
+    const marked = (side, one) => (side === "target" && one.through ? " (through English)" : "");
     const { back } = this;
     const take = (one) => one && this.take(one);
     renew(
@@ -184,7 +196,7 @@ class Translate extends HTMLElement {
   /** The model that translates back, if there is one. */
   get back() {
     const chosen = model();
-    return translators().find(
+    return directions().find(
       (one) => one.source.code === chosen.target.code && one.target.code === chosen.source.code && one !== chosen,
     );
   }
@@ -245,7 +257,31 @@ class Translate extends HTMLElement {
       trace && tableOf(trace, { layer: sourceLayer(trace), head: state.get("head"), shift: state.get("shift") });
     this.showWords(trace, sentences);
     this.showBest(trace);
+    if (model().through && !busy) put(this.sure, this.halves());
     this.mark();
+  }
+
+  /** A text that two models have translated: what is between them, and the way into each. */
+  halves() {
+    const [first, second] = model().through.map((id) => translators().find((one) => one.id === id));
+    const into = (one, text) =>
+      button(
+        `${one.source.name} to ${one.target.name}`,
+        () => {
+          choose(one);
+          state.set({ text, line: 0 });
+          translate();
+        },
+        { class: "quiet" },
+      );
+    const { text, between } = state.values;
+    return [
+      `Translated through ${first.target.name}: `,
+      h("b", { dir: "auto", lang: first.target.code }, word(between)),
+      ". Look into a half: ",
+      into(first, text),
+      into(second, between),
+    ];
   }
 
   showWords(trace, sentences) {

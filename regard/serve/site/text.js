@@ -535,7 +535,8 @@ export function otherLanguage(text, own) {
 
 const STUTTER = new RegExp(`([${LETTER}][^\\n]{0,7}?)\\1{7,}`, "u");
 const ADDRESS = new RegExp(
-  `(?<![${LETTER}])(?:[hH][tT][tT][pP][sS]?://|[wW][wW][wW]\\.)[^${SPACES}<>"]{1,2000}|(?<![${LETTER}.+-])[${LETTER}.+-]{1,64}@[${LETTER}-]{1,63}(?:\\.[${LETTER}-]{1,63}){1,8}`,
+  `(?<![${LETTER}])(?:[hH][tT][tT][pP][sS]?://|[wW][wW][wW]\\.)[^${SPACES}<>"]{1,2000}|(?<![${LETTER}.+-])[${LETTER}.+-]{1,64}@[${LETTER}-]{1,63}(?:\\.[${LETTER}-]{1,63}){1,8}` +
+    `|(?<![${LETTER}/.<~])~?(?:/[${LETTER}.-]{1,255}){2,32}/?|(?<![${LETTER}&@#/])[@#](?=(?!\\p{Nd})[${LETTER}])[${LETTER}]{2,64}(?![${LETTER}@#])`,
   "gu",
 );
 const SYMBOL = new RegExp(constants.symbol, "gu");
