@@ -2,17 +2,13 @@
 
 Tatoeba is split by English sentence, never by line: 1.2 % of the sentences are for testing, 0.4 % for validation. The
 validation set is 200 pairs of Europarl's, 300 of newstest2013 and 300 of Tatoeba. Greetings are rare in both corpora:
-greetings.en.bz2 and greetings.fr.bz2 hold some of ours, as people write them and as they type them. French has « » and
-no-break spaces everywhere, so that a model that reads these files writes them.
+greetings.en.bz2 and greetings.fr.bz2 hold some of ours, as people write them and as they type them.
 """
 
 import bz2
 import hashlib
-import re
 import sys
 from pathlib import Path
-
-from regard.text.normalise import QUOTES, rewrite
 
 Pairs = list[tuple[str, str]]
 TIMES = 20  # that each greeting is written
@@ -67,29 +63,11 @@ def greetings() -> Pairs:
     return [pair for pair in [*GREETINGS, *dict.fromkeys(typed)] if place(pair[0]) == "train"]
 
 
-_QUOTED = re.compile(r'(?<!\w)"(?=\S)([^"«»]*)(?<=\S)"(?!\w)')
-_MARKED = re.compile(r"(?<=[\w)\]%»…])[ \u00a0]*([?!;:]+)(?=[\s»)]|$)")
-
-
-def french(text: str) -> str:
-    """French as it is printed: « quoted », a no-break space before ? ! ; : and », and a plain apostrophe.
-
-    >>> french('Quoi? "Rien" dit-il : l’heure est 12:30!').replace("\\u00a0", "_")
-    "Quoi_? «_Rien_» dit-il_: l'heure est 12:30_!"
-    """
-    text = re.sub("[\u202f\u2009]", "\u00a0", rewrite(text, QUOTES).text)
-    if '"' in text:
-        text = _QUOTED.sub(r"«\1»", text)
-    if "«" in text or "»" in text:
-        text = re.sub(r"\s*»", "\u00a0»", re.sub(r"«\s*", "«\u00a0", text))
-    return _MARKED.sub("\u00a0\\1", text)
-
-
 def write(folder: Path, name: str, pairs: Pairs) -> None:
     """Two files, line for line."""
     for side, language in enumerate(("en", "fr")):
         with bz2.open(folder / f"{name}.{language}.bz2", "wt", encoding="utf-8", newline="\n") as file:
-            file.write("".join((french(pair[1]) if side else pair[0]) + "\n" for pair in pairs))
+            file.write("".join(pair[side] + "\n" for pair in pairs))
 
 
 def main(data: Path, out: Path) -> None:

@@ -7,13 +7,17 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from kept import kept
 from npm_parts import packages
+from serve_parts import trained
 
+from regard.api.confidence import keep_calibration
+from regard.evaluate.confidence import SENTENCE_SIGNALS, Calibration, Fitted
 from regard.serve import site
 from regard.serve.limits import Limits
 from regard.serve.loading import load_model
@@ -64,6 +68,25 @@ def built(runs: Sequence[Path | str], out: Path) -> Path:
     return out
 
 
+CALIBRATION = Calibration(
+    Fitted(0.0, (0.0,) * len(SENTENCE_SIGNALS)),
+    Fitted(0.3, (-0.2, -0.1, 0.1, 0.3, 0.9, -0.7, 0.4, 0.6, -0.5), ((0.0, 0.0), (0.4, 0.1), (0.7, 0.8), (1.0, 1.0))),
+    {},
+)
+
+
+@cache
+def small_runs() -> list[Path]:
+    """The folders of two small runs, the second with a calibration."""
+    plain = trained("transformer", "model.layers=1", "model.heads=2", "data.joint=true", steps=200)
+
+    def calibrated(out: Path) -> None:
+        shutil.copytree(plain, out)
+        keep_calibration(out, CALIBRATION)
+
+    return [trained(), kept(plain.name, ["calibrated", str(plain), CALIBRATION.as_data()], calibrated)]
+
+
 class Engine:
     """The engine of a built page in a node process."""
 
@@ -111,7 +134,7 @@ def served(run: Path | str) -> TranslationModel:
 
 def in_python(model: TranslationModel, method: str, body: dict[str, Any]) -> Any:
     """What the server answers to a request of the engine, as JSON."""
-    names = ("text", "target", "prefix", "beam", "changes", "tree")
+    names = ("text", "target", "prefix", "beam", "changes", "tree", "by", "against")
     given = {
         name: tuple(value) if name in ("target", "prefix") and isinstance(value, list) else value
         for name, value in body.items()
@@ -143,10 +166,7 @@ def differences(theirs: Any, ours: Any, path: str = "") -> list[str]:
             bound = bound + 2.0**-10 * np.abs(one)
         return [] if same.all() and (far <= bound).all() else [f"{path}: off by {far.max():.2g}"]
     if isinstance(theirs, dict) and isinstance(ours, dict):
-        single = (theirs.keys() ^ ours.keys()) - {
-            "confidence"
-        }  # the page without a server has no calibrated confidence
-        found = [f"{path}.{name}: only in one" for name in single]
+        found = [f"{path}.{name}: only in one" for name in theirs.keys() ^ ours.keys()]
         return found + [
             line
             for name in theirs.keys() & ours.keys()
@@ -170,6 +190,19 @@ def differences(theirs: Any, ours: Any, path: str = "") -> list[str]:
         if theirs == ours and isinstance(theirs, bool) == isinstance(ours, bool)
         else [f"{path}: {theirs!r}, not {ours!r}"]
     )
+
+
+def without_noise(answer: dict[str, Any], name: str, scores: dict[str, Any]) -> dict[str, Any]:
+    """An answer without the drawn numbers of an attribution that `scores` do not determine: a row of shares whose sum
+    is next to nothing is rounding, and so is what is measured over all rows."""
+    faint = _array(scores)[0].clip(0).sum(-1) < 0.1
+    seen = answer["attention"][name]
+    seen["weights"] = np.where(faint[:, None], 0, _array(seen["weights"])[0]).tolist()
+    (drawn,) = (one for one in answer["views"]["modules"] if one["name"] == name)
+    del drawn["measures"]
+    for table in (*(drawn["words"] or ()), *drawn["pieces"]):
+        del table["weights"], table["hidden"]
+    return answer
 
 
 def _array(stored: dict[str, Any]) -> np.ndarray[Any, Any]:

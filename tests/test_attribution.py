@@ -367,7 +367,7 @@ def test_what_cannot_be_attributed_is_refused_in_one_sentence():
         translator.look(TEXT, against="le")
 
 
-@pytest.mark.parametrize("words", [1, 300])
+@pytest.mark.parametrize("words", [1, 120, pytest.param(500, marks=pytest.mark.slow)])
 def test_short_and_long_sentences_are_attributed(words):
     translator = trained.translator("copy")  # word by word
     text = " ".join(["ba"] * words)

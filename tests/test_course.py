@@ -182,6 +182,7 @@ def execute(name: str, folder: Path) -> str:
     return "".join(output.get("text", "") for output in outputs)
 
 
+@pytest.mark.slow  # lectures run in the usual suite; here the same cells by Jupyter
 def test_a_notebook_runs_in_jupyter(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("COURSE_UPDATES", "1")
     assert "\n2.4: the answer is a number; got nothing yet.\n" in execute("2_attention", tmp_path)

@@ -86,7 +86,11 @@ def test_python_dash_m(hostile):
     assert imported(hostile) == []
 
 
-def test_every_command(hostile, tmp_path):
+FEW = {"translate", "models", "serve"}  # those of the usual suite, one after training
+
+
+@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_every_command(hostile, tmp_path, few):
     out = tmp_path / "runs"
     (tmp_path / "text").write_text("ba da\nfo ne ti\n", encoding="utf-8")
     (tmp_path / "sweep.toml").write_text(
@@ -130,6 +134,8 @@ def test_every_command(hostile, tmp_path):
     ]  # fmt: skip
     names = {command.name or command.callback.__name__ for command in app.registered_commands}
     assert {command[0] for command in commands} == names
+    if few:
+        commands = [command for number, command in enumerate(commands) if not number or command[0] in FEW]
     program = tmp_path / "program" / "all.py"
     program.parent.mkdir()
     program.write_text(PROGRAM, encoding="utf-8")
@@ -138,7 +144,7 @@ def test_every_command(hostile, tmp_path):
     assert done.returncode == 0, done.stderr
     assert imported(hostile) == []
     failed = re.findall(r"^exit code \d+: (\w+)", done.stderr, re.MULTILINE)
-    assert failed == ["demo", "import", "serve", "calibrate", "page"], done.stderr
+    assert failed == [name for name in ("demo", "import", "serve", "calibrate", "page") if not few or name in FEW]
 
 
 def test_workers_of_ray(tmp_path, monkeypatch):

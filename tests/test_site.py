@@ -10,19 +10,31 @@ from typing import Any
 import pytest
 from npm_parts import packages
 from serve_parts import one_vector, trained
-from site_parts import Engine, EngineError, built, differences, engine, in_python, served
+from site_parts import (
+    CALIBRATION,
+    Engine,
+    EngineError,
+    built,
+    differences,
+    engine,
+    in_python,
+    served,
+    small_runs,
+    without_noise,
+)
 
 from regard.api.drafts import end_alike
 from regard.api.flags import wrong_with
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, RunError
+from regard.evaluate.confidence import Decoded
 from regard.files.segment import take_sentences
 from regard.look.table import Show, labels
 from regard.look.text import label
 from regard.look.tokens import Token
 from regard.runs.included import shipped
 from regard.serve.models import TranslationModel
-from regard.serve.site import FILES, build_site, describe_model, read_runtime
+from regard.serve.site import FILES, METHODS, build_site, describe_model, read_runtime
 from regard.text.languages import other_language
 from regard.text.sentences import split_sentences
 
@@ -54,8 +66,7 @@ def texts(count: int, seed: int = 1) -> list[str]:
 
 @pytest.fixture(scope="module")
 def runs() -> dict[str, Path]:
-    small = "model.layers=1", "model.heads=2", "data.joint=true"
-    return {one.name: one for one in (trained(), trained("transformer", *small, steps=200))}
+    return {one.name: one for one in small_runs()}
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +139,8 @@ def test_vocabularies_split_and_join_alike(js: Engine, kind: str, form: str, low
     draw = random.Random(5)
     rows = [[draw.randrange(3, len(vocabulary)) for _ in range(draw.randrange(12))] for _ in range(150)]
     rows += [vocabulary.encode(text).ids for text in given]
+    found = js.ask(vocabulary=plain(vocabulary), name="wordIndices", each=[[row] for row in rows])
+    assert found == [vocabulary.words_of(row) for row in rows]
     found = js.ask(vocabulary=plain(vocabulary), name="tokenised", each=[[row] for row in rows])
     for row, ours in zip(rows, found, strict=True):
         assert ours == json.loads(json.dumps(vocabulary.tokenised(row)._asdict())), row
@@ -149,6 +162,21 @@ def test_pieces_become_the_same_cells(js: Engine) -> None:
     assert js.each("drawn", "labels", calls) == json.loads(json.dumps(expected))
     shown = ["a" * 61, "a" * 60, *(text for text in texts(200, seed=8) if len(label(text, 60)) <= 30)]
     assert js.each("drawn", "label", [[text, 60] for text in shown]) == [label(text, 60) for text in shown]
+
+
+def test_words_are_rated_alike(js: Engine) -> None:
+    draw, found = random.Random(10), []
+    given = texts(150, seed=11)
+    for text in given:
+        count = len(text.split())
+        words = sorted([*range(count), *draw.choices(range(count), k=count)]) if count else []
+        logprobs = [-draw.choice((1e-6, 0.01, 1.0, 9.0)) * draw.random() for _ in range(len(words) + 1)]
+        found.append(Decoded(draw.choice((text, draw.choice(given))), "en", 3, text, words, logprobs))
+    names = ("source", "text", "words", "logprobs")
+    calls = [[CALIBRATION.as_data()["word"], {name: getattr(one, name) for name in names}] for one in found]
+    for one, ours in zip(found, js.each("confidence", "rateWords", calls), strict=True):
+        theirs = [chance for _, chance in CALIBRATION.rate(one).words]
+        assert ours == pytest.approx(theirs, abs=1e-9), one
 
 
 # --- numbers
@@ -180,6 +208,10 @@ def requests(model: TranslationModel, count: int, seed: int) -> Iterator[tuple[s
         yield "look", {**look, "prefix": prefix} if number % 3 else {**look, "tree": True}
         yield "explain", {**look, "t": 0, "name": name, "head": draw.randrange(heads)}
         yield "alternatives", {"text": text, "prefix": prefix, "most": 5}
+        for method in METHODS:
+            if number % 3 == 0 and method in model.describe()["methods"]:
+                against = {"against": draw.choice(words)} if "occlusion" in method and number % 2 else {}
+                yield "look", {"text": text, "beam": 1, "by": method, **against}
         if number % 6 == 0:
             yield "worth", look
             if model.translator.experiment.name == "transformer":
@@ -193,6 +225,10 @@ def check_requests(js: Engine, model: TranslationModel, count: int, seed: int) -
         if method == "explain" and body["name"].startswith("decoder") and "self" in body["name"]:
             # Python's forward pass also has what comes after step t, which the page does not show.
             ours, theirs = ({key: one[key] for key in ("query", "context", "output")} for one in (ours, theirs))
+        if "occlusion" in body.get("by", ""):
+            name = f"{body['by']} against {body['against']}" if "against" in body else body["by"]
+            scores = theirs["attention"][name]["scores"]
+            ours, theirs = (without_noise(one, name, scores) for one in (ours, theirs))
         assert differences(theirs, ours) == [], (method, body)
 
 

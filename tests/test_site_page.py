@@ -16,8 +16,8 @@ import patience
 import pytest
 from browser_parts import faults_of, opened, picture, until
 from npm_parts import packages
-from serve_parts import one_vector, trained
-from site_parts import built, differences, in_python, served
+from serve_parts import one_vector
+from site_parts import built, differences, in_python, served, small_runs
 
 pytestmark = pytest.mark.browser
 TEXT = "ba da fo"
@@ -41,8 +41,7 @@ def hosted(folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def runs() -> list[Path]:
-    small = "model.layers=1", "model.heads=2", "data.joint=true"
-    return [trained(), trained("transformer", *small, steps=200)]
+    return small_runs()
 
 
 @pytest.fixture(scope="module")

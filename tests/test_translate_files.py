@@ -1,6 +1,8 @@
 """Files through a translator and a server: formats, glossaries, tags, real clients."""
 
 import re
+import tracemalloc
+from types import SimpleNamespace
 
 import deepl
 import pytest
@@ -11,6 +13,7 @@ from serve_parts import Server, backwards, shared
 from regard.api.files import translate_file
 from regard.data.tmx import read_units
 from regard.errors import DataError
+from regard.files.segment import Sentence
 from regard.serve.glossaries import MOST_OF_CLIENT
 
 
@@ -168,3 +171,50 @@ def test_glossaries_that_are_no_csv_and_too_many_of_one_client_are_refused(serve
     assert [one.status_code for one in made] == [201] * MOST_OF_CLIENT + [456]
     for one in made[:-1]:
         assert server.client.delete(f"/v2/glossaries/{one.json()['glossary_id']}").status_code == 204
+
+
+class Upper:
+    """A translator of files that needs no model."""
+
+    source_language, target_language = "en", "fr"
+
+    def translate(self, texts, progress, **options):
+        progress(len(texts), len(texts))
+        return [SimpleNamespace(text=text.upper(), flags=("number",), unplaced=()) for text in texts]
+
+    def link_words(self, sources, targets, terms):
+        return [Sentence(target) for target in targets]
+
+
+UNIT = "It was the best of times, <b>it was</b> the worst. "
+REPEATED = {
+    "txt": ("", "Yes, it was the best of times.\n", ""),
+    "html": ("", f"<p>{UNIT}</p>\n", ""),
+    "md": ("", "# Title\n\nIt was the best of *times*, it was the worst.\n\n", ""),
+    "srt": ("", "1\n00:00:01,000 --> 00:00:02,000\nIt was the best of times.\n\n", ""),
+    "po": ("", 'msgid "It was the best of times."\nmsgstr ""\n\n', ""),
+    "xlf": ("<xliff version='1.2'><file><body>", f"<trans-unit><source>{UNIT}</source></trans-unit>",
+            "</body></file></xliff>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REPEATED)
+def test_the_memory_for_a_file_is_a_few_times_its_size(kind, tmp_path, monkeypatch):
+    """Segments take forty times the memory of their text and more, so that only some are there at a time."""
+    monkeypatch.setattr("regard.api.files.AT_ONCE", 20)
+    head, piece, tail = REPEATED[kind]
+    path, out, peaks = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}", {}
+    for size in (1, 12 << 10, 36 << 10):
+        number, seen = size // len(piece) + 1, []
+        path.write_text(head + piece * number + tail, encoding="utf-8")
+        tracemalloc.start()
+        found = translate_file(Upper(), path, out, lambda *done, seen=seen: seen.append(done))
+        peaks[size] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert found.segments >= number
+        assert found.flags == {"number": found.sentences}
+        assert seen[-1] == (found.segments, found.segments)
+        assert out.read_text(encoding="utf-8").count("BEST OF") == number
+    assert len(seen) > 10
+    grown = max(path.stat().st_size, out.stat().st_size) * 24 / 36
+    assert peaks[36 << 10] - peaks[12 << 10] < 10 * grown

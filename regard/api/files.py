@@ -1,6 +1,5 @@
 """Translate files of any format of `regard.files`, and write TMX from any of them."""
 
-import io
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -17,7 +16,7 @@ from regard.text.lines import check_not_input, language_of, read_whole
 from regard.work import Progress
 
 LINE = 2000  # characters; a longer sentence is translated in parts
-AT_ONCE = 10_000  # parts of a file in memory; all of them can take many times the memory of the file
+AT_ONCE = 4096  # parts of a file in memory; all of them can take many times the memory of the file
 
 
 class FileReport(NamedTuple):
@@ -63,7 +62,7 @@ def translate_file(
     unplaced: dict[str, None] = {}
     units: list[tuple[str, str]] = []
     for read in reads:
-        document, text = open_document(data, name, read), io.StringIO()
+        document, texts = open_document(data, name, read), list[str]()
         rest = document.read()
         while parts := list(islice(rest, AT_ONCE)):
             segments = [part for part in parts if isinstance(part, Segment)]
@@ -76,17 +75,17 @@ def translate_file(
             found = translator.translate(sentences.texts, progress=report, **options)
             written = [Sentence(translation.text) for translation in found]
             tagged = [at for at, (segment, _) in enumerate(sentences.owners) if segment.tags]  # only these need links
-            texts = [sentences.texts[at] for at in tagged], [found[at].text for at in tagged]
-            for at, linked in zip(tagged, translator.link_words(*texts, options.get("terms")), strict=True):
+            both = [sentences.texts[at] for at in tagged], [found[at].text for at in tagged]
+            for at, linked in zip(tagged, translator.link_words(*both, options.get("terms")), strict=True):
                 written[at] = linked
             placed = list(zip(segments, sentences.join(written), strict=True))
             each = (place_tags(*pair) for pair in placed)
-            text.writelines(part if isinstance(part, str) else part.wrap(next(each)) for part in parts)
+            texts.append("".join(part if isinstance(part, str) else part.wrap(next(each)) for part in parts))
             units += ((spell(source), spell(source, target)) for source, target in placed if memory)
             done, count = done + len(segments), count + len(found)
             flags.update(flag for translation in found for flag in translation.flags)
             unplaced.update(dict.fromkeys(term for translation in found for term in translation.unplaced))
-        data = document.encode(text.getvalue(), translator.target_language, fuzzy)
+        data = document.encode("".join(texts), translator.target_language, fuzzy)
     if memory:
         data = write_memory(units, translator.source_language, translator.target_language)
     write_output(out, data)

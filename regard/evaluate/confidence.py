@@ -24,7 +24,7 @@ KNOTS = 20
 DETACHED = 0.1  # weight of all detached sources, as a share of the true ones
 LEAST = 50  # sentences to fit on: each signal needs several
 _RIDGE = 1e-5  # keeps the slopes finite where a signal is constant or separates the labels
-_SURE = 1e-3  # added to a negative log-probability, whose logarithm is taken
+SURE = 1e-3  # added to a negative log-probability, whose logarithm is taken
 _EDGES = re.compile(r"^\W+|\W+$")
 
 
@@ -70,7 +70,7 @@ def sentence_signals(found: Decoded) -> Floats:
     ratio = math.log(size / (found.pieces + 1))
     return np.array(
         [
-            math.log(_SURE - sum(found.logprobs) / size),
+            math.log(SURE - sum(found.logprobs) / size),
             math.exp(found.logprobs[-1]) if found.logprobs else 0.0,
             math.log(size),
             ratio,
@@ -94,9 +94,9 @@ def word_signals(found: Decoded) -> Floats:
     chances = np.exp([0.0, *sums, found.logprobs[-1] if found.logprobs else 0.0])  # before and after: START and END
     known = {bare(word) for word in found.source.split()}
     plain = [bare(word) for word in written]
-    surprise = math.log(_SURE - sum(found.logprobs) / max(1, len(found.logprobs)))
+    surprise = math.log(SURE - sum(found.logprobs) / max(1, len(found.logprobs)))
     columns = [
-        np.log(_SURE - sums),
+        np.log(SURE - sums),
         np.full(len(written), surprise),
         pieces,
         np.log([max(1, len(word)) for word in plain]),
@@ -306,7 +306,7 @@ def judge(calibration: Calibration, true: Sequence[Judged], detached: Sequence[D
     chrf, plain, rated = np.array([one.chrf for one in true]), np.exp(-np.exp(own[:, 0])), calibration.sentence(own)
     known = chrf.std() > 0
     return {
-        "word_error_before": calibration_error(np.exp(_SURE - np.exp(words[:, 0])), labels),
+        "word_error_before": calibration_error(np.exp(SURE - np.exp(words[:, 0])), labels),
         "word_error": calibration_error(calibration.word(words), labels),
         "detached_auroc_before": auroc(-own[:, 0], -broken[:, 0]),
         "detached_auroc": auroc(rated, calibration.sentence(broken)),

@@ -5,7 +5,7 @@ are marked as fuzzy, so that a person reviews them. Obsolete messages (#~) stay.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -101,7 +101,7 @@ def words_of(text: str, directives: bool = False) -> Builder:
     return builder
 
 
-def messages(lines: list[str]) -> Iterator[Message]:
+def messages(lines: Iterable[str]) -> Iterator[Message]:
     """The messages of a file, including the header, whose text is empty. Obsolete ones are skipped."""
     fields: dict[str, Field] = {}
     flags: list[str] = []
@@ -128,23 +128,26 @@ def messages(lines: list[str]) -> Iterator[Message]:
         raise DataError(f"The message in line {line} of the PO file has no msgstr; the file is incomplete.")
 
 
-def strings(lines: list[str]) -> Iterator[tuple[str, Field]]:
+def strings(lines: Iterable[str]) -> Iterator[tuple[str, Field]]:
     """Every string with its keyword and lines; comments, empty lines and the end of the file have no keyword."""
-    at = 0
-    while at < len(lines):
-        found, first = _string(lines[at], at), at
-        at += 1
-        if found is None:
-            yield "", Field(lines[first].strip(), first, at)
+    name, parts, first, at = "", list[str](), 0, -1  # the string that is being read
+    for at, line in enumerate(lines):
+        found = _string(line, at)
+        if name and found and not found[1]:
+            parts.append(found[2])
             continue
-        if not found[1]:
-            raise DataError(f"Line {at} of the PO file is a string without a keyword such as msgid.")
-        parts = [found[2]]
-        while at < len(lines) and (more := _string(lines[at], at)) and not more[1]:
-            parts.append(more[2])
-            at += 1
-        yield found[1], Field(unquote("".join(parts)), first, at)
-    yield "", Field("", at, at)
+        if name:
+            yield name, Field(unquote("".join(parts)), first, at)
+        name, parts, first = "", [], at
+        if found is None:
+            yield "", Field(line.strip(), at, at + 1)
+        elif not found[1]:
+            raise DataError(f"Line {at + 1} of the PO file is a string without a keyword such as msgid.")
+        else:
+            name, parts = found[1], [found[2]]
+    if name:
+        yield name, Field(unquote("".join(parts)), first, at + 1)
+    yield "", Field("", at + 1, at + 1)
 
 
 def _string(line: str, number: int) -> re.Match[str] | None:
@@ -163,7 +166,8 @@ def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
     written: list[str] = []
     reached = 0  # lines that are written
     headed = named = False  # whether the header was seen, and whether a new translation comes before it
-    for old, new in zip(messages(before.split("\n")), messages(lines), strict=True):
+    earlier = (found[0] for found in re.finditer(r"(?m)^[^\n]*", before))  # one at a time
+    for old, new in zip(messages(earlier), messages(lines), strict=True):
         fresh = old.fuzzy or [one.text for one in old.translations.values()] != [
             one.text for one in new.translations.values()
         ]

@@ -20,7 +20,7 @@ _OPENS = {"bpt": "ept", "bx": "ex", "sc": "ec"}  # pairs whose two ends are sepa
 _CLOSES = {close: open for open, close in _OPENS.items()}
 _ATTRIBUTE = re.compile(r"""(?<![\w:.-])([\w:.-]++)\s*+=\s*+(?:"([^"]*)"|'([^']*)')""")
 CHARSET = re.compile(rb"""<\?xml[^>]{1,200}encoding\s*=\s*["']([A-Za-z0-9_.:-]+)""")
-_BLOCK = 1 << 16  # bytes that are parsed together
+_BLOCK = 1 << 12  # bytes that are parsed together
 _EMPTY = re.compile(r"<mrk\b[^<>]*(?:/>|>\s*</mrk>)")  # a segment that is not translated yet
 _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))  # states of a target that is not a translation
 INLINE = html.xml_rules()
@@ -194,7 +194,7 @@ def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
         (at, {"trgLang" if version_2 else "target-language": language}) for at in found.unnamed if language
     ]
     edits += [(place[version_2], marks) for place in changed]
-    parts, reached = list[bytes](), 0
+    parts, reached = list[str](), 0
     for at, values in sorted(edits, key=lambda edit: edit[0]):
         end = _tag_end(data, at)
         tag = data[at:end].decode("utf-8")
@@ -203,9 +203,9 @@ def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
             if value is not None:
                 bare = tag.removesuffix(">").removesuffix("/").rstrip()
                 tag = f'{bare} {name}="{value}"{tag[len(bare) :]}'
-        parts += [data[reached:at], tag.encode("utf-8")]
+        parts += [data[reached:at].decode("utf-8"), tag]
         reached = end
-    return b"".join([*parts, data[reached:]]).decode("utf-8")
+    return "".join([*parts, data[reached:].decode("utf-8")])
 
 
 def inline(raw: str) -> Builder:

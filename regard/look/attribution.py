@@ -127,7 +127,7 @@ class Attribution:
 
 
 _AGAINST = " against "  # between a method and the word that it compares with
-_DRAWN = "the positive part of each row, as shares"
+DRAWN = "the positive part of each row, as shares"
 _SHARE = "source"  # the name of the source's part of each row in a trace
 
 
@@ -148,7 +148,7 @@ def add_attribution(trace: Trace, case: Case, method: str, against: str = "") ->
         total = by_word.sum(-1, keepdims=True)
         shares = np.divide(by_word, total, out=np.zeros_like(by_word), where=total > 0)
         counts = [len(label.tokens) for label in columns]
-        settings = {"weights": np.repeat(shares / counts, counts, axis=1), "scores": values, "score": _DRAWN}
+        settings = {"weights": np.repeat(shares / counts, counts, axis=1), "scores": values, "score": DRAWN}
     if found.prefix is not None:
         settings["step_values"] = {_SHARE: values.sum(-1).astype(np.float64)}
     settings["weights"] = settings["weights"].clip(0, 1)  # rounding

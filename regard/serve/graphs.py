@@ -1,13 +1,15 @@
 """A translator as two ONNX graphs for the page without a server: what `regard.interop.onnx` exports, with every number
 that the page shows as further outputs and the what-ifs as further inputs.
 
-    encoder    source [B, S], lengths [B], keep [B, N]            -> state, parts of modules and layers
+    encoder    source [B, S], lengths [B], keep [B, N], hide [B, 1, S]
+                                                                  -> state, parts of modules and layers
     step       token [B], keep [B, N], temperature [B, M], hide and fixed [B, M, S], lens [K], state
                                                                   -> logits, next state, parts, early [B, K, V]
 
 `keep` is 0 for a silenced head of the N heads that a graph calls. The M heads over the source divide their scores by
-`temperature`, add `hide` (0 or -inf) and add `fixed` to their weights. `lens` lists decoder layers whose predictions
-are computed. A runtime computes all outputs and copies only those that it is asked for.
+`temperature`, add `hide` (0 or -inf) and add `fixed` to their weights; the heads of the encoder add its `hide`. `lens`
+lists decoder layers whose predictions are computed. A runtime computes all outputs and copies only those that it is
+asked for.
 
 The weights are a file beside the graphs. They are stored as in the run, int8 or not, and expanded by the page.
 """
@@ -66,6 +68,17 @@ class _GivenOverSource(_Given):
         return super().weigh(weights, first) + self.fixed
 
 
+@dataclass(frozen=True)
+class _Hidden(Change):
+    """Source positions that a module of the encoder does not see."""
+
+    name: str
+    hide: Tensor  # [B, 1, S]
+
+    def score(self, scores: Tensor) -> Tensor:
+        return scores + (self.hide.unsqueeze(1) if scores.dim() == 4 else self.hide)
+
+
 class Modules:
     """The attention modules that one graph calls, and their heads in order."""
 
@@ -77,7 +90,9 @@ class Modules:
         return sum(len(all_heads(self.model, name)) for name in names)
 
     @contextmanager
-    def changed(self, keep: Tensor, over_source: tuple[Tensor, Tensor, Tensor] | None = None) -> Iterator[Recorded]:
+    def changed(
+        self, keep: Tensor, over_source: tuple[Tensor, Tensor, Tensor] | None = None, hide: Tensor | None = None
+    ) -> Iterator[Recorded]:
         """Record the modules under the changes that the inputs of a graph describe."""
         changes, first, first_cross = list[Change](), 0, 0
         for name in self.names:
@@ -97,6 +112,8 @@ class Modules:
                 first_cross += count
             else:
                 changes.append(_Given(name, kept))
+        if hide is not None:
+            changes += [_Hidden(name, hide) for name in self.names if name.split(".")[0].startswith("encoder")]
         with change(self.model, *changes), record(self.model, self.names) as seen:
             yield seen
 
@@ -118,22 +135,22 @@ def _layer_parts(seen: list[dict[str, Tensor]], kind: str) -> dict[str, Tensor]:
 
 
 class LookEncoder(nn.Module):
-    """source, lengths, keep -> the state before the first token, and what was recorded."""
+    """source, lengths, keep, hide -> the state before the first token, and what was recorded."""
 
     def __init__(self, model: Any, modules: Modules) -> None:
         super().__init__()
         self.model, self.modules_called = model, modules
         self.names: list[str] = []  # of what was recorded, after a forward pass
 
-    def forward(self, source: Tensor, lengths: Tensor, keep: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, source: Tensor, lengths: Tensor, keep: Tensor, hide: Tensor) -> tuple[Tensor, ...]:
         with ExitStack() as stack:
-            seen = stack.enter_context(self.modules_called.changed(keep))
+            seen = stack.enter_context(self.modules_called.changed(keep, hide=hide))
             layers = stack.enter_context(follow_layers(layers_of(self.model, decodes=False)))
             state = self.model.start(self.model.encode(source, lengths))
         parts = self.modules_called.parts(seen) | _layer_parts(layers, "encoder")
         self.names = list(parts)
         # An input that is not used would not be one of the graph.
-        return (*leaves(state), *parts.values(), keep + 0)
+        return (*leaves(state), *parts.values(), keep.sum() + hide.sum())
 
 
 class LookStep(nn.Module):
@@ -210,15 +227,16 @@ def export_graphs(model: nn.Module, weights: Path, out: Path) -> dict[str, Any]:
         tensors = tuple(tensor.contiguous() for tensor in leaves(state))
         _, after = model.step(token, state)  # type: ignore[operator]
         fixed = [one is other for one, other in zip(leaves(state), leaves(after), strict=True)]
-        reads(source, lengths, keeps[0])  # so that the names are known
+        read = source, lengths, keeps[0], torch.zeros(BATCH, 1, SOURCE)
+        reads(*read)  # so that the names are known
         writes(*inputs, tensors)
         batch = {0: "batch"}
         with by_scan():
             write_graph(
                 reads,
-                (source, lengths, keeps[0]),
-                ({0: "batch", 1: "source"}, batch, batch),
-                (["source", "lengths", "keep"], [*names, *reads.names, "unused"]),
+                read,
+                ({0: "batch", 1: "source"}, batch, batch, {0: "batch", 2: "source"}),
+                (["source", "lengths", "keep", "hide"], [*names, *reads.names, "unused"]),
                 Path(temporary) / "encoder.onnx",
             )
         rows = dynamic(["batch", heads, slots])

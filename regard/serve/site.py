@@ -26,8 +26,10 @@ from regard.core.normalise import Causal
 from regard.data.subwords import Subwords
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, RunError, counted
+from regard.evaluate.confidence import SURE
 from regard.files.segment import SYMBOL
 from regard.look import html, table, text
+from regard.look.attribution import DRAWN
 from regard.look.record import attentions
 from regard.look.trace_data import HIDING, KINDS
 from regard.models.contract import attentions_to_source
@@ -54,6 +56,8 @@ FILES = {  # of the npm package -> name in the site, SHA-256
     "ort-wasm-simd-threaded.wasm": ("runtime", "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2"),
 }
 KEPT = "addresses, placeholders and symbols are translated as words here; `regard translate` keeps them as they are"
+METHODS = "attention", "occlusion-masked", "occlusion-unknown", "occlusion-removed"  # that need only forced passes
+OTHER_METHODS = "other methods need Python (regard serve)"
 POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'"
@@ -192,6 +196,8 @@ def describe_model(run: str | Path, out: Path) -> dict[str, Any]:
     for side in ("source", "target"):
         about[side]["name"] = languages.name(about[side]["code"])
     about["flags"] = {**NOTES, "kept": KEPT}
+    about["methods"] = [name for name in about["methods"] if name in METHODS]
+    about["other_methods"] = OTHER_METHODS
     vocabularies = {side: getattr(translator, f"{side}_vocabulary") for side in ("source", "target")}
     if len({one.fingerprint for one in vocabularies.values()}) == 1:
         del vocabularies["target"]
@@ -222,6 +228,7 @@ def describe_model(run: str | Path, out: Path) -> dict[str, Any]:
         "layers": {
             kind: [adds(layer) for layer in layers_of(model, kind == "decoder")] for kind in ("encoder", "decoder")
         },
+        "confidence": translator.calibration and translator.calibration.as_data()["word"],
         "errors": served.head_errors(_Never()) if about["aligned"] else None,  # type: ignore[arg-type]
         "vocabularies": {side: _describe_vocabulary(one, run) for side, one in vocabularies.items()},
         "graphs": export_graphs(model, find_weights(folder), out),
@@ -263,6 +270,7 @@ def constants() -> dict[str, Any]:
     limits = Limits()
     return {
         "combining": ranges(lambda character: bool(unicodedata.combining(character))),
+        "digits": ranges(str.isdigit),
         "marks": normalise.ASCII,
         "quotes": normalise.QUOTE_MARKS,
         "sentences": {
@@ -283,7 +291,9 @@ def constants() -> dict[str, Any]:
             name: getattr(limits, name)
             for name in ("characters", "line", "tokens", "tree", "changes", "numbers", "beam")
         },
+        "sure": SURE,
         "drawn": {
+            "shares": DRAWN,
             "kinds": KINDS,
             "precise": html.PRECISE,
             "ramps": html.ramps(),

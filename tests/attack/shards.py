@@ -1,20 +1,23 @@
 """D4, D5: a corpus in shards is done exactly once, whatever is killed; a line that kills its worker stops no other."""
 
+import gzip
+import json
 import os
 import signal
 import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from commands import context, forked_children
 from patience import PATIENCE
-from promises import check
+from promises import check, refused
 
 from regard.cluster.local import run_local
-from regard.cluster.shards import TRIES, Plan, join, make_plan, read_results
+from regard.cluster.shards import TRIES, Plan, ShardReader, join, make_plan, output_name, read_results, write_results
 from regard.errors import RegardError
 
 TASK = {"work": "reverse"}
@@ -92,6 +95,39 @@ def exactly_once(draw: Random, folder: Path) -> None:
             break
     assert last.exitcode == 0
     assert (out / "a.txt").read_text(encoding="utf-8") == "".join(f"{line[::-1]}\n" for line in lines)
+
+
+NAMES = ["a.txt", "a.tsv", "a.en", "a.de", "a.txt.gz", "a.jsonl", "manifest.json", "plan.json", "shards", "x/a.txt"]
+
+
+@check(
+    "D4", "inputs with any names and any format: each has its own output, or all are refused before any work", 20, 2000
+)
+def names(draw: Random, folder: Path) -> None:
+    form, out, paths = draw.choice(["text", "jsonl"]), folder / "out", []
+    for name in draw.sample(NAMES, draw.randint(1, 4)):
+        path = folder / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(name.encode()) if name.endswith(".gz") else name.encode())
+        paths.append(str(path))
+    try:
+        plan = make_plan(paths, out, 2, "", TASK, partial(output_name, form=form))
+    except RegardError:
+        assert not out.exists()
+        return
+    (out / "shards").mkdir()
+    read = ShardReader(plan)
+    for shard in plan.shards():
+        write_results(out, shard, [{"translation": row} for row in read(shard)])
+    changed = draw.choice([None, *paths])
+    if changed:
+        Path(changed).write_bytes(Path(changed).read_bytes()[::-1])
+        return refused(lambda: join(plan, out, form, text), f"{changed} changed")
+    made = join(plan, out, form, text)
+    assert len({path.name for path in made}) == len(paths)
+    for path, result in zip(paths, made, strict=True):
+        content = gzip.decompress(result.read_bytes()) if result.suffix == ".gz" else result.read_bytes()
+        assert path.endswith((json.loads(content)["translation"] if form == "jsonl" else content.decode()).strip())
 
 
 def done(plan: Plan, out: Path) -> dict[int, bool]:

@@ -375,6 +375,22 @@ def documents(draw: Random, folder: Path) -> None:
     refused_or_done(use)
 
 
+@check("X4", "a document in any encoding with or without its mark: refused, or what it is in UTF-8", 20, 2000)
+def encodings(draw: Random, folder: Path) -> None:
+    name = draw.choice([one for one in DOCUMENTS if one != "docx"])
+    encoding = draw.choice(["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+    text = DOCUMENTS[name].decode()
+    data = (draw.choice(["", "\ufeff"]) + text).encode(encoding)
+
+    def use() -> None:
+        both = read_document(data, f"x.{name}"), read_document(text.encode(), f"x.{name}")
+        read, plain = ([part if isinstance(part, str) else part.text for part in one.parts] for one in both)
+        assert read == plain
+        assert both[0].form.pairs or unchanged(both[0]) == data
+
+    refused_or_done(use)
+
+
 @cache
 def _trace() -> dict[str, Any]:
     return json.loads(trained.translator("heads").look("the cat sees the dog .").to_json())

@@ -188,6 +188,7 @@ class Alignment extends View {
   methods(trace, seen, choose) {
     const here = trace.modules.filter((one) => one.kind === "attribution").map((one) => one.name);
     const able = host.live && !state.get("changes").length ? (host.model()?.methods ?? []) : [];
+    const unlisted = host.model()?.other_methods; // why some are not among these
     const chosen = seen.kind === "attribution" ? seen.name : "";
     const method = methodOf(chosen),
       t = state.get("t");
@@ -203,7 +204,11 @@ class Alignment extends View {
       names.length > 0 &&
         select(
           "Explained by",
-          [{ value: "", text: "its own attention" }, ...names.map((value) => ({ value, text: named(value) }))],
+          [
+            { value: "", text: "its own attention" },
+            ...names.map((value) => ({ value, text: named(value) })),
+            ...(able.length && unlisted ? [{ value: "other", text: unlisted, disabled: true }] : []),
+          ],
           host.live ? method : chosen,
           (name) => show(name),
         ),

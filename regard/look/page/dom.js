@@ -74,12 +74,14 @@ export function visible(text) {
 /** A text inside a drawing, which has no `bdi`: isolated from what is around it, so that it keeps its direction. */
 export const isolate = (text) => `\u2068${text}\u2069`;
 
-/** A select box. @param {string} label @param {{value: string, text: string}[]} options */
+/** A select box. @param {string} label @param {{value: string, text: string, disabled?: boolean}[]} options */
 export function select(label, options, value, onchange, attributes = {}) {
   const box = h(
     "select",
     { ...attributes, onchange: () => onchange(box.value) },
-    options.map((option) => h("option", { value: option.value, selected: option.value === value }, option.text)),
+    options.map((option) =>
+      h("option", { value: option.value, selected: option.value === value, disabled: option.disabled }, option.text),
+    ),
   );
   return field(label, box);
 }

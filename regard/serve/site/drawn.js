@@ -2,7 +2,7 @@
 // captions, measures of heads. The wordings come from there, as constants.js; tests compare the two on the same traces.
 
 import constants from "./constants.js";
-import { inRanges, isSpace, points } from "./text.js";
+import { inRanges, isDigit, isSpace, points } from "./text.js";
 
 const { kinds: KINDS, texts, precise: PRECISE } = constants.drawn;
 
@@ -32,8 +32,8 @@ export function pageTree(trace) {
         {
           ...seen,
           weights: store(shape, flat(seen.weights)),
-          scores: store(shape, flat(seen.scores)),
-          context_norms: store([H, T], seen.context_norms.flat()),
+          scores: seen.scores && store(shape, flat(seen.scores)),
+          context_norms: seen.context_norms && store([H, T], seen.context_norms.flat()),
           centre: seen.centre ? store([T], seen.centre) : null,
           shape,
         },
@@ -240,7 +240,6 @@ export function labels(text, tokens, words) {
 
 const isLetter = (character) => character !== undefined && /[\p{L}\p{N}\p{M}]/u.test(character);
 const isWide = (character) => inRanges(constants.drawn.wide, character.codePointAt(0));
-const isDigit = (character) => /[\p{Nd}\u00b2\u00b3\u00b9\u2070-\u2079\u2080-\u2089]/u.test(character ?? "");
 
 /** Whether two neighbouring tokens belong into one cell: pieces of one word, without punctuation. */
 function shareCell(text, before, after) {
@@ -300,11 +299,14 @@ function rightToLeft(all) {
 
 /** One sentence about what is drawn; the page fills in the head and the hidden mass. */
 function caption(trace, modules, seen, { rows, columns, words, shift, special, renormalise }) {
-  const parts = modules.filter((other) => other.kind === seen.kind).length > 1 ? [`layer ${seen.layer}`] : [];
+  const explained = seen.kind === "attribution",
+    many = modules.filter((other) => other.kind === seen.kind).length > 1;
+  const parts = many && !explained ? [`layer ${seen.layer}`] : [];
   if (seen.weights.length > 1) parts.push("{head}");
   const paper = seen.kind === "cross" ? texts.papers[trace.model.name] : undefined;
   const score = seen.score && seen.kind !== "fixed" ? ` (${seen.score})` : "";
-  parts.push((paper ?? texts.kinds[seen.kind]) + score);
+  const by = explained ? ` by ${visible(seen.name)}` : "";
+  parts.push((paper ?? texts.kinds[seen.kind]) + by + score);
   if (KINDS[seen.kind][0] === "target" && seen.query === "previous" && seen.kind !== "fixed")
     parts.push("computed from the state before each word");
   const merged = words && [...rows, ...columns].some(({ tokens }) => tokens.length > 1);

@@ -1,11 +1,13 @@
 // The engine: a translator that runs in this browser. It loads a model, reads a sentence, searches for its translation,
 // and looks inside, with the numbers that the Python package computes. It knows nothing of the page around it.
 
+import { asModule, attend, contrasts, occlude } from "./attribution.js";
+import { rateWords } from "./confidence.js";
 import constants from "./constants.js";
-import { pageTree, store } from "./drawn.js";
+import { labels, pageTree, store } from "./drawn.js";
 import * as ort from "./ort.mjs";
 import { largest, longest, search } from "./search.js";
-import { drafts, END, endAlike, hasPlaceholders, otherLanguage, points, UNKNOWN, unseen, Vocabulary, wrongWith } from "./text.js";
+import { drafts, END, endAlike, hasPlaceholders, otherLanguage, PAD, points, START, UNKNOWN, unseen, Vocabulary, wordsOf, wrongWith } from "./text.js";
 
 const BEST = 10; // words of the output to list
 const LIKELIEST = 3; // words that a layer would predict
@@ -171,23 +173,23 @@ export class Model {
     }
   }
 
-  /** The inputs of a graph that describe changes, for row t and a batch whose row b also leaves out head `out[b]`. */
-  changed(changes, t, slots, batch, out = []) {
+  /**
+   * The inputs of a graph that describe changes, for step t (null: reading). Each of the `rows` of the batch may also
+   * leave out a head, [module, head], and hide source positions: {out, hidden}.
+   */
+  changed(changes, t, slots, rows) {
     const reading = t === null,
+      batch = rows.length,
       modules = reading ? this.plain.graphs.encoder : this.plain.graphs.step;
     const count = Math.max(1, sum(modules.map(({ heads }) => heads || 1))),
-      over = Math.max(1, sum(this.cross.map(({ heads }) => heads || 1)));
-    const inputs = { keep: full(1, batch, count) };
-    if (!reading)
-      Object.assign(inputs, {
-        temperature: full(1, batch, over),
-        hide: full(0, batch, over, slots),
-        fixed: full(0, batch, over, slots),
-      });
+      over = reading ? 1 : Math.max(1, sum(this.cross.map(({ heads }) => heads || 1)));
+    const inputs = { keep: full(1, batch, count), hide: full(0, batch, over, slots) };
+    if (!reading) Object.assign(inputs, { temperature: full(1, batch, over), fixed: full(0, batch, over, slots) });
     const { keep, temperature, hide, fixed } = Object.fromEntries(Object.entries(inputs).map(([name, { data }]) => [name, data]));
-    for (const [b, silenced] of out.entries()) {
-      const place = Model.place(modules, ...silenced);
+    for (const [b, { out, hidden = [] }] of rows.entries()) {
+      const place = out ? Model.place(modules, ...out) : -1;
       if (place >= 0) keep[b * count + place] = 0;
+      for (const position of hidden) for (let at = b * over; at < (b + 1) * over; at++) hide[at * slots + position] = -Infinity;
     }
     for (const change of changes)
       for (const [module, head] of this.heads(change))
@@ -210,14 +212,17 @@ export class Model {
     return inputs;
   }
 
-  /** The state before the first token, and recorded parts. */
-  async read(ids, changes, parts, signal, out = [null]) {
-    const batch = out.length,
-      rows = range(batch).flatMap(() => [...ids, END]);
+  /** The state before the first token, and recorded parts, of a batch of sources {ids, out, hidden}. */
+  async read(rows, changes, parts, signal) {
+    const size = Math.max(...rows.map(({ ids }) => ids.length)) + 1;
+    const padded = rows.flatMap(({ ids }) => [...ids, END, ...Array(size - 1 - ids.length).fill(PAD)]);
     const inputs = {
-      source: integers(rows, batch, ids.length + 1),
-      lengths: integers(Array(batch).fill(ids.length + 1), batch),
-      ...this.changed(changes, null, 0, batch, out[0] ? out : []),
+      source: integers(padded, rows.length, size),
+      lengths: integers(
+        rows.map(({ ids }) => ids.length + 1),
+        rows.length,
+      ),
+      ...this.changed(changes, null, size, rows),
     };
     return run(this.encoder, inputs, [...this.names, ...parts], signal);
   }
@@ -227,10 +232,10 @@ export class Model {
   }
 
   /** One step of a batch: logits, the next state, and recorded parts. */
-  async step(tokens, t, state, ids, changes, parts, signal, lens = [], out = []) {
+  async step(tokens, t, state, ids, changes, parts, signal, lens = [], rows = tokens.map(() => ({}))) {
     const inputs = {
       token: integers(tokens, tokens.length),
-      ...this.changed(changes, t, this.slots(ids), tokens.length, out),
+      ...this.changed(changes, t, this.slots(ids), rows),
       lens: integers(lens, lens.length),
       ...state,
     };
@@ -239,6 +244,22 @@ export class Model {
     const after = { ...state };
     for (const name of this.moving) after[name] = found[`next.${name}`];
     return { found, state: after };
+  }
+
+  /** The value of each written word, by `value(logits, id)`, after each of some sources {ids, out, hidden}: [row][t] */
+  async forced(rows, written, changes, value, signal) {
+    const read = await this.read(rows, changes, [], signal);
+    const { ids } = rows.reduce((best, one) => (one.ids.length > best.ids.length ? one : best));
+    let state = Object.fromEntries(this.names.map((name) => [name, read[name]]));
+    const values = rows.map(() => []);
+    for (const [t, id] of written.entries()) {
+      const tokens = rows.map(() => (t ? written[t - 1] : START));
+      const after = await this.step(tokens, t, state, ids, changes, [], signal, [], rows);
+      state = after.state;
+      const { data, dims } = after.found.logits;
+      for (const [row, own] of values.entries()) own.push(value(data.subarray(row * dims[1], (row + 1) * dims[1]), id));
+    }
+    return values;
   }
 
   // --- searching
@@ -265,7 +286,7 @@ export class Model {
   }
 
   async searchNow(ids, config, prefix, changes, observe, signal) {
-    const found = await this.read(ids, changes, [], signal);
+    const found = await this.read([{ ids }], changes, [], signal);
     let state = Object.fromEntries(this.names.map((name) => [name, found[name]])),
       t = 0;
     const most = this.plain.longest ?? Infinity;
@@ -380,7 +401,7 @@ export class Model {
     const kept = this.passes.get(key);
     if (kept) return kept;
     const parts = this.plain.graphs.outputs.encoder;
-    const read = await this.read(ids, changes, parts, signal);
+    const read = await this.read([{ ids }], changes, parts, signal);
     const states = [Object.fromEntries(this.names.map((name) => [name, read[name]]))];
     const at = async (t, parts, own, lens = []) => {
       for (let done = states.length - 1; done < t; done++)
@@ -468,10 +489,11 @@ export class Model {
   }
 
   /** What `look` of the server answers: a trace with everything that the page draws. */
-  async look({ text, target, prefix, beam, changes = [], tree = false, signal }) {
+  async look({ text, target, prefix, beam, changes = [], tree = false, by, against, signal }) {
     const encoded = this.encode(text);
     this.sizes(encoded.ids, "text");
     this.check(changes, this.slots(encoded.ids));
+    if (by != null || against != null) this.checkMethod(by, against, changes);
     const limits = constants.limits,
       cost = (encoded.ids.length + 1) * (beam ?? this.config.beam);
     if (tree && cost > limits.tree)
@@ -492,14 +514,17 @@ export class Model {
     const plain = written.filter((id) => id !== END);
     const side = tokensOf(this.target.tokenised(plain), plain.length < written.length);
     this.probabilities(side.tokens, written, logits);
+    if (this.plain.confidence) this.rate(encoded.text, plain, side.tokens);
+    const source = tokensOf(encoded, true);
+    if (by != null) Object.assign(attention, await this.attribute(by, against, { attention, encoded, source, written, signal }));
     const { layout, about_trace: about, kind } = this.plain;
     const answer = pageTree({
       model: { kind, layers: layout.layers, ...about, ...(layout.key_heads ? { key_heads: layout.key_heads } : {}) },
-      source: tokensOf(encoded, true),
+      source,
       target: side,
       attention,
       beam: steps.length ? this.beam(steps) : null,
-      changes: [...changes.map(describe), ...this.forced(forced)],
+      changes: [...changes.map(describe), ...this.begun(forced)],
       notes: [
         ...(seen.unknown.length ? [{ flag: "unseen", text: constants.notes.unseen, words: seen.unknown }] : []),
         ...seen.flags.filter((flag) => flag !== "unseen").map((flag) => ({ flag, text: constants.notes[flag] })),
@@ -509,7 +534,59 @@ export class Model {
     return answer;
   }
 
-  forced(ids) {
+  /** Add the confidence of its word to each token. */
+  rate(source, ids, tokens) {
+    const text = this.target.decode(ids);
+    let words = this.target.wordIndices(ids);
+    // Bytes that are no characters, or white space alone.
+    if (words.length && Math.max(...words) !== wordsOf(text).length - 1) words = this.target.tokenised(ids).words;
+    const chances = rateWords(this.plain.confidence, { source, text, words, logprobs: tokens.map(({ logprob }) => logprob) });
+    for (const token of tokens) if (token.word != null && !token.special) token.confidence = Math.round(chances[token.word] * 1e4) / 1e4;
+  }
+
+  /** Refuse an attribution that is not possible here. */
+  checkMethod(by, against, changes) {
+    if (by == null) throw new Refused(422, "A word to compare with needs a method; choose one.");
+    if (changes.length) throw new Refused(422, "An attribution explains the model as it is; leave out the what-ifs that change attention.");
+    const [method, place] = by.split(":"),
+      { methods } = this.plain.about;
+    if (!methods.includes(method)) throw new Refused(422, `The method ${method.slice(0, 40)} needs regard serve; here there are: ${methods.join(", ")}.`);
+    if (against != null && !contrasts(method))
+      throw new Refused(422, `The method ${method} does not depend on the word that is written, so that two words cannot be compared by it.`);
+    if (place !== undefined && !(method === "attention" && /^\d{1,4}(\.\d{1,4})?$/.test(place)))
+      throw new Refused(422, `A layer and a head are for the method attention, as in attention:1.0; got ${by.slice(0, 60)}.`);
+  }
+
+  /** From which source words each written word came, by a method, as a module of the trace. */
+  async attribute(by, against, { attention, encoded, source, written, signal }) {
+    const [method, place] = by.split(":"),
+      name = against ? `${by} against ${against}` : by,
+      words = labels(source.text, source.tokens, true).map(({ tokens }) => tokens);
+    if (!contrasts(method)) {
+      const [layer, head, shift] = place ? place.split(".").map(Number) : ["layer", "head", "shift"].map((part) => this.plain.heads[part]);
+      const cross = Object.values(attention).filter(({ kind }) => kind === "cross"),
+        seen = cross[layer ?? Math.max(cross.length - 2, 0)];
+      if (!seen) throw new Refused(422, `There is no layer ${layer} of attention over the source; it has ${cross.length}.`);
+      if (head >= seen.weights.length) throw new Refused(422, `There is no head ${head}: this attention has ${seen.weights.length}.`);
+      return { [name]: asModule(name, method, attend(seen, head, shift ?? 0), words) };
+    }
+    const other = against == null ? null : this.candidate(against);
+    const value = other === null ? logprobOf : (logits, id) => logits[id] - logits[other];
+    const values = await occlude(method, encoded.ids, words, (rows) => this.forced(rows, written, [], value, signal));
+    return { [name]: asModule(name, method, values, words) };
+  }
+
+  /** The token that a word begins with, to compare others with; a piece of the vocabulary is that token. */
+  candidate(word) {
+    const { target } = this,
+      encoded = target.encode(points(word.replaceAll("\n", " ")).join(""));
+    const found = target.numbers.get(word) ?? encoded.ids[0] ?? UNKNOWN;
+    if ([PAD, START, UNKNOWN].includes(found) || (!target.numbers.has(word) && unseen(encoded).length))
+      throw new Refused(422, `There is no word '${word.slice(0, 60)}' in the target vocabulary to compare with; pass another one.`);
+    return found;
+  }
+
+  begun(ids) {
     if (!ids.length) return [];
     return [{ kind: "force", text: `begins with '${this.target.decode(ids)}'`, rows: range(ids.length) }];
   }
@@ -657,20 +734,8 @@ export class Model {
     const { encoded, written } = await this.written({ ...look, changes, signal });
     const places = this.modules.flatMap((module) => range(module.heads || 1).map((head) => [module, head]));
     const score = async (out) => {
-      const read = await this.read(encoded.ids, changes, [], signal, out);
-      let state = Object.fromEntries(this.names.map((name) => [name, read[name]]));
-      const totals = out.map(() => 0);
-      for (const [t, id] of written.entries()) {
-        const tokens = out.map(() => (t ? written[t - 1] : 1));
-        const after = await this.step(tokens, t, state, encoded.ids, changes, [], signal, [], out[0] ? out : []);
-        state = after.state;
-        const { data, dims } = after.found.logits;
-        for (const row of totals.keys()) {
-          const logits = data.subarray(row * dims[1], (row + 1) * dims[1]);
-          totals[row] += logits[id] - logTotal(logits);
-        }
-      }
-      return totals;
+      const rows = out.map((head) => ({ ids: encoded.ids, out: head }));
+      return (await this.forced(rows, written, changes, logprobOf, signal)).map(sum);
     };
     const [whole] = await score([null]);
     const without = [];
@@ -725,6 +790,8 @@ function logTotal(row) {
   for (const value of row) total += Math.exp(value - top);
   return Math.log(total) + top;
 }
+
+const logprobOf = (logits, id) => logits[id] - logTotal(logits);
 
 /** At most 32 means of neighbours. */
 function bins(values) {

@@ -1,8 +1,6 @@
 // Beam search, as regard/decode/beam.py: the K best beginnings of a sentence, one token longer each time.
 
-import { END, PAD, UNKNOWN } from "./text.js";
-
-const START = 1;
+import { END, PAD, START, UNKNOWN } from "./text.js";
 
 /** GNMT's lp(Y) = ((k + |Y|) / (k + 1))^alpha. */
 const penalty = (length, { length_penalty: alpha, length_offset: k }) => ((k + length) / (k + 1)) ** alpha;

@@ -5,11 +5,11 @@
 import constants from "./constants.js";
 
 const SPACES = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"; // Python's \s
-const LETTER = "\\p{L}\\p{N}_"; // Python's \w
+export const LETTER = "\\p{L}\\p{N}_"; // Python's \w
 const WORD = new RegExp(`[^${SPACES}]+`, "gu");
 const SPACED = new RegExp(`[${SPACES}]`, "u");
 const ALNUM = /[\p{L}\p{N}]/u;
-const [PAD, , END, UNKNOWN] = [0, 1, 2, 3];
+const [PAD, START, END, UNKNOWN] = [0, 1, 2, 3];
 
 /** The code points of a text, each as a string; a lone surrogate becomes the replacement character. */
 export const points = (text) => [...text.toWellFormed()];
@@ -19,6 +19,9 @@ export const wordsOf = (text) => text.match(WORD) ?? [];
 
 /** Whether a character is white space, as in Python. */
 export const isSpace = (character) => character !== undefined && SPACED.test(character);
+
+/** Whether a character is a digit, as in Python. */
+export const isDigit = (character) => inRanges(constants.digits, character.codePointAt(0));
 
 /** Whether there is a letter or a digit. */
 export const hasWords = (text) => ALNUM.test(text);
@@ -239,6 +242,25 @@ export class Vocabulary {
     return text.replaceAll("\n", " ");
   }
 
+  /** The white-space word of each id, from the ids only: the bytes of a character belong to its word. */
+  wordIndices(ids) {
+    const utf8 = (text) => new TextEncoder().encode(text);
+    const surfaces = ids.map((id) => {
+      if (this.bytes.has(id)) return Uint8Array.of(this.bytes.get(id));
+      if (this.kind === "bpe") return utf8(this.pieces[id].replaceAll("\u2581", " "));
+      return utf8((this.kind === "word" ? " " : "") + this.pieces[id]);
+    });
+    const bytes = Uint8Array.from(surfaces.flatMap((surface) => [...surface]));
+    const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+    const ends = [...text.matchAll(WORD)].map(({ 0: word, index }) => utf8(text.slice(0, index + word.length)).length);
+    let start = 0;
+    return surfaces.map(({ length }) => {
+      const found = ends.findIndex((end) => end > start);
+      start += length;
+      return found < 0 ? ends.length - 1 : found;
+    });
+  }
+
   /** The pieces of a model's output. It may write a word in other pieces than `encode`. */
   tokenised(ids) {
     const text = this.decode(ids),
@@ -448,7 +470,8 @@ export function takeSentences(text, line) {
   return found;
 }
 
-const isUpper = (text) => /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text);
+/** Whether a text has capitals and no small letters. */
+export const isUpper = (text) => /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text);
 
 /** A text in capitals as a sentence: only its first letter and the word I stay. */
 function lower(text) {
@@ -641,4 +664,4 @@ function copies(source, output) {
   return (2 * matching(0, a.length, 0, b.length)) / (a.length + b.length) >= 0.8;
 }
 
-export { END, PAD, UNKNOWN };
+export { END, PAD, START, UNKNOWN };
