@@ -25,10 +25,8 @@ help:
 	@echo "make attack  every promise of docs/reliability.md, tried TIMES as often as in its table (default 1)"
 	@echo "make quick   the tests without the slow ones and the browser"
 
-# First the packages whose files are known by their hashes; then torch, whose files differ by index, and this package.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement requirements.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
