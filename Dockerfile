@@ -3,12 +3,14 @@ FROM python:3.12-slim
 
 RUN useradd --create-home regard
 WORKDIR /opt/regard
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml constraints.txt requirements-serve.txt README.md LICENSE ./
 COPY regard regard
 COPY models models
 # The CPU build of PyTorch: the default one brings gigabytes of CUDA libraries.
-RUN pip install --no-cache-dir --constraint constraints.txt --index-url https://download.pytorch.org/whl/cpu torch
-RUN pip install --no-cache-dir --constraint constraints.txt --editable ".[serve]"
+RUN pip install --no-cache-dir --require-hashes --no-deps --requirement requirements-serve.txt \
+    && pip install --no-cache-dir --no-deps --constraint constraints.txt --index-url https://download.pytorch.org/whl/cpu torch \
+    && pip install --no-cache-dir --no-deps --no-build-isolation --editable . \
+    && pip check
 
 USER regard
 EXPOSE 5000

@@ -27,6 +27,7 @@ from regard import processes
 from regard.look import trace_file
 from regard.runs.folder import SEAL, entry, make_manifest
 from regard.serve.access import OPEN_FOLDER
+from regard.serve.layout import Reader
 from regard.serve.limits import Limits
 from regard.serve.middleware import Middleware
 from regard.serve.server import serve
@@ -98,13 +99,14 @@ def calling(stopped: Callable[[], bool] = lambda: False) -> SimpleNamespace:
 
 
 class Model(context.Process):
-    """The process of a model as a fork, which reports its number to the tests."""
+    """The process of a model, or of the reader, as a fork, which reports its number to the tests."""
 
     numbers: Connection  # of the server, where it starts
 
     def start(self) -> None:
+        reader = self._args[-1].args[0] is Reader
         super().start()
-        self.numbers.send(self.pid)
+        self.numbers.send((reader, self.pid))
 
 
 def _serve(
@@ -185,9 +187,13 @@ class Server:
             self.log.extend(lines)
         errors.close()
 
-    def model_process(self) -> int:
-        """The number of the process of the only model, which has not been replaced; not where it is `fresh`."""
-        return self._numbers.recv()
+    def model_process(self, reader: bool = False) -> int:
+        """The number of the process of the only model, which has not been replaced; not where it is `fresh`. With
+        `reader`, of the process that reads texts and files."""
+        while True:
+            is_reader, number = self._numbers.recv()
+            if is_reader == reader:
+                return number
 
     def errors(self) -> str:
         """What the server wrote to its log, once it has ended."""

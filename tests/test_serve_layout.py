@@ -1,12 +1,14 @@
 """Texts into sentences and back: nothing is lost, tags stay as they are, and time grows with the text and no faster."""
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
 from regard.files.html import read
-from regard.files.segment import Link
-from regard.serve.layout import Layout, read_plain
+from regard.files.segment import Link, Part, Segment
+from regard.serve.layout import Layout, read_plain, split_file, split_texts
+from regard.serve.limits import RefusedError
 from regard.serve.queue import TranslatedText
 
 PIECES = [
@@ -86,3 +88,33 @@ def test_time_grows_with_the_text_and_no_faster(piece: str) -> None:
     marked(text)
     marked("<script>" + text)
     marked("<b x='" + text + ">")
+
+
+def test_a_text_or_file_is_read_no_further_than_its_limit() -> None:
+    taken = []
+
+    def parts(text: str) -> Iterator[Part]:
+        for number in range(99):
+            taken.append(number)
+            yield Segment("...", (), "...") if number % 2 else Segment("ba", (), "ba")  # only every second has words
+
+    with pytest.raises(RefusedError, match="too many lines or sentences"):
+        split_texts(["x"], parts, 500, 7)
+    assert len(taken) == 15
+    taken.clear()
+    with pytest.raises(RefusedError, match="too many lines or sentences"):
+        split_texts(["Ba da.\nDa ba.", "x"], lambda text: read_plain(text) if text != "x" else parts(text), 500, 7)
+    assert len(taken) == 11, "the sentences of all texts"
+    for name in ("x.md", "x.html", "x.srt", "x.po", "x.xlf"):
+        unit = {"po": 'msgid "ba{}"\nmsgstr ""\n\n', "srt": "{}\n00:00:01,000 --> 00:00:02,000\nBa.\n\n"}
+        unit |= {
+            "md": "ba {}\n\n",
+            "html": "<p>ba {}</p>",
+            "xlf": "<trans-unit id='{}'><source>ba</source></trans-unit>",
+        }
+        text = "".join(unit[name[2:]].format(number) for number in range(9))
+        text = f"<xliff version='1.2'><file><body>{text}</body></file></xliff>" if name == "x.xlf" else text
+        assert len(split_file(text.encode(), name, 0, 500, 9).sentences) == 9, name
+        with pytest.raises(RefusedError, match="too many lines or sentences") as refused:
+            split_file(text.encode(), name, 0, 500, 8)
+        assert refused.value.status == 413

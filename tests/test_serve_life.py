@@ -215,8 +215,10 @@ def test_what_is_not_http_is_answered_after_what_is(server: Server) -> None:
 
 def test_models_leave_the_server_a_core_and_stand_back(server: Server) -> None:
     """Threads wait for each other at every operation: more than there are cores make a model many times slower."""
-    (child,) = forked_children(server.process.pid)
-    assert os.getpriority(os.PRIO_PROCESS, child) == os.getpriority(os.PRIO_PROCESS, server.process.pid) + NICE
+    started = forked_children(server.process.pid)
+    assert len(started) == 2, "the model and the reader"
+    mine = os.getpriority(os.PRIO_PROCESS, server.process.pid)
+    assert [os.getpriority(os.PRIO_PROCESS, child) for child in started] == [mine + NICE] * 2
     torch.set_num_threads(3)
     try:
         load_model(str(trained()), Limits(), threads=2)
@@ -227,14 +229,31 @@ def test_models_leave_the_server_a_core_and_stand_back(server: Server) -> None:
         torch.set_num_threads(1)
 
 
-def test_a_killed_model_is_replaced_while_the_server_answers(server: Server) -> None:
-    (child,) = forked_children(server.process.pid)
+def test_a_killed_model_or_reader_is_replaced_while_the_server_answers(server: Server) -> None:
+    killed = forked_children(server.process.pid)
     before = total(server, "regard_model_restarts_total")
-    os.kill(child, signal.SIGKILL)
-    until(lambda: total(server, "regard_model_restarts_total") == before + 1)
+    for child in killed:
+        os.kill(child, signal.SIGKILL)
+    until(lambda: total(server, "regard_model_restarts_total") == before + 2)
     assert server.translate("ba da")["translatedText"] == "da ba", "it waits for the new process"
+    assert server.translate("<p>ba da", format="html")["translatedText"] == "<p>da ba"
     until(lambda: server.client.get("/health").status_code == 200)
-    assert forked_children(server.process.pid) != [child]
+    assert not set(killed) & set(forked_children(server.process.pid))
+
+
+def test_a_parser_that_hangs_stops_neither_the_server_nor_its_end() -> None:
+    with serving(limits={"stuck": 0.3}) as server:
+        reader = server.model_process(reader=True)
+        os.kill(reader, signal.SIGSTOP)
+        lost = server.post("/translate", q="<p>ba da", source="en", target="de", format="html")
+        assert lost.status_code == 503
+        assert server.client.get("/health").status_code == 200
+        assert server.translate("ba da")["translatedText"] == "da ba"
+        until(lambda: server.model_process(reader=True) != reader)
+        html = {"q": "<p>ba da", "source": "en", "target": "de", "format": "html"}
+        until(lambda: server.post("/translate", **html).status_code == 200)
+        upload = {"data": {"source": "en", "target": "de"}, "files": {"file": ("x.md", b"ba da\n")}}
+        assert server.client.post("/translate_file", **upload).status_code == 200
 
 
 def stopped(server: Server, clients: int, seed: int) -> tuple[int, Counter[str], int]:

@@ -384,8 +384,8 @@ def test_beyond_loopback_a_token_is_needed() -> None:
         for path in ("/languages", "/metrics", "/spec", "/api/v1/models"):
             assert server.client.get(path).status_code == 400, path
             assert server.client.get(path, params={"api_key": token}).status_code == 200, path
-        assert server.client.get("/").status_code == 200
-        assert server.client.get("/health").status_code == 200
+        for path in ("/", "/docs", "/page/docs.js", "/health"):
+            assert server.client.get(path).status_code == 200, path
         assert server.client.get("/", headers={"host": "192.168.7.7:5000"}).status_code == 200
         assert server.client.get("/", headers={"host": "evil.example"}).status_code == 403
         assert token not in server.client.get("/spec", headers=bearer).text

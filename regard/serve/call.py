@@ -7,19 +7,21 @@ import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request, Response, Security
 from fastapi.security import APIKeyHeader, APIKeyQuery, HTTPBearer
 
 from regard.processes import DiedError
 from regard.serve.access import AccessToken
-from regard.serve.limits import RefusedError, StoppedError, busy
+from regard.serve.limits import RefusedError, StoppedError
 from regard.serve.parameters import SMALL, unless_small
 from regard.serve.queue import GZIP, MethodCall, Options, Ticket, TranslatedText
 from regard.serve.schemas import KEYS
 from regard.serve.service import Route, Service
 from regard.serve.worker import Worker
+
+T = TypeVar("T")
 
 
 class Call:
@@ -96,6 +98,13 @@ class Call:
             found = [one.then(other) for one, other in zip(found, each, strict=True)] if found else each
         return found
 
+    async def read(self, work: Callable[..., T], *args: Any) -> T:
+        """The result of a function of `layout` in the process of the reader, which is ended if it does not finish."""
+        self.service.reader.make_room(self.client)
+        ticket = Ticket(self.deadline, self.client, work=MethodCall("call", (work, args)))
+        found: T = await self._wait(self.service.reader, ticket)
+        return found
+
     async def answer(self, worker: Worker, method: str, *args: Any) -> Response:
         """The result of an exclusive method of the model; the model process serialises and compresses it."""
         packed = accepts_gzip(self.request)
@@ -135,14 +144,8 @@ class Call:
     def receiving(self, worker: Worker) -> Iterator[None]:
         """Hold a slot while a picture is received and decoded; refuse it if all slots or the queue are full."""
         worker.make_room(self.client)
-        if self.service.receiving >= self.limits.pictures:
-            self.service.metrics.refused.labels("queue").inc()
-            raise busy("pictures are arriving")
-        self.service.receiving += 1
-        try:
+        with self.service.receive():
             yield
-        finally:
-            self.service.receiving -= 1
 
     async def _wait(self, worker: Worker, ticket: Ticket) -> Any:
         worker.submit(ticket)

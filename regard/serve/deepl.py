@@ -10,8 +10,8 @@ from regard.files.html import read as read_html
 from regard.files.html import xml_rules
 from regard.serve import languages, schemas
 from regard.serve.call import Admitted
-from regard.serve.layout import read_plain
-from regard.serve.libre import choose, lay_out, translate_all
+from regard.serve.layout import join_texts, read_plain, split_texts
+from regard.serve.libre import choose, parse, translate_all
 from regard.serve.limits import RefusedError
 from regard.serve.parameters import FieldsRoute
 from regard.serve.queue import TranslatedText
@@ -33,20 +33,21 @@ async def translate(call: Admitted, body: schemas.DeepLTranslateRequest) -> Resp
     # By default, every element of XML is inline.
     read_xml = partial(read_html, rules=xml_rules(body.splitting_tags, body.ignore_tags))
     read = read_xml if body.tag_handling == "xml" else read_html if body.tag_handling == "html" else read_plain
-    layouts = await lay_out(call, texts, read)
+    layouts = await parse(call, texts, read, split_texts, call.limits.sentences)
     terms = call.service.glossaries.terms(call.client, body.glossary_id or "", source, target)
     found = await translate_all(call, [one.route for one in choices], layouts, terms=terms)
+    joined = await parse(call, texts, read, join_texts, found)
 
     def build() -> dict[str, Any]:
         return {
             "translations": [
                 {
                     "detected_source_language": choice.source.upper(),
-                    "text": layout.write(results),
+                    "text": one.text,
                     "billed_characters": len(text),  # the official Python client fails without it
                     **_unplaced(results),
                 }
-                for text, choice, (layout, results) in zip(texts, choices, found, strict=True)
+                for text, choice, one, results in zip(texts, choices, joined, found, strict=True)
             ]
         }
 

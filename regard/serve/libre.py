@@ -6,28 +6,28 @@ A translated file stays in memory under an unguessable name for a while; the old
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
 from regard.errors import DataError
-from regard.files.document import FORMATS, find_format, read_document
+from regard.files.document import FORMATS, Format, find_format
 from regard.files.html import read as read_html
-from regard.files.segment import Part
 from regard.serve import languages, schemas
 from regard.serve.call import Admitted, Call
-from regard.serve.layout import Layout, read_plain
+from regard.serve.layout import Read, Split, join_file, join_texts, read_plain, split_file, split_texts
 from regard.serve.limits import RefusedError
-from regard.serve.parameters import FieldsRoute, FileRoute, unless_small
+from regard.serve.parameters import SMALL, FieldsRoute, FileRoute
 from regard.serve.queue import MethodCall, Options, Ticket, TranslatedText
 from regard.serve.service import Route, pivot_name
 
 ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": schemas.Error, "description": "why it was refused"}}
 routes = APIRouter(route_class=FieldsRoute, responses=ERRORS)
 files = APIRouter(route_class=FileRoute, responses=ERRORS)
+T = TypeVar("T")
 
 
 # The second header lets nginx pass on each event at once.
@@ -52,27 +52,29 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
                 400,
                 f"The confidence of {worker.name} is not calibrated; run `regard calibrate` with held-out sentences.",
             )
-    layouts = await lay_out(call, texts, read_html if html else read_plain)
+    read = read_html if html else read_plain
+    layouts = await parse(call, texts, read, split_texts, call.limits.sentences)
     if body.stream:
         if isinstance(body.q, list) or html or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
-        return await stream(call, choices[0].route, layouts[0])
+        return await stream(call, choices[0].route, texts[0], layouts[0])
     found = await translate_all(
         call, [one.route for one in choices], layouts, nbest, (), body.alignment, body.confidence
     )
+    joined = await parse(call, texts, read, join_texts, found)
 
     def build() -> dict[str, Any]:
-        each: dict[str, list[Any]] = {"translatedText": [layout.write(results) for layout, results in found]}
+        each: dict[str, list[Any]] = {"translatedText": [one.text for one in joined]}
         if body.source.lower() == "auto":
             each["detectedLanguage"] = [{"confidence": one.sure, "language": one.source} for one in choices]
         if nbest > 1:
-            each["alternatives"] = [other(layout, results) for layout, results in found]
+            each["alternatives"] = [one.alternatives for one in joined]
         if body.alignment:
-            linked = [[] if html else layout.links(results) for layout, results in found]
-            each["alignment"] = [[link._asdict() for link in some] for some in linked]
+            each["alignment"] = [[link._asdict() for link in one.links if not html] for one in joined]
         if body.confidence:
             each["confidence"] = [
-                [rated(span, one) for span, one in zip(layout.spans, results, strict=True)] for layout, results in found
+                [rated(span, one) for span, one in zip(layout.spans, results, strict=True)]
+                for layout, results in zip(layouts, found, strict=True)
             ]
         # Sentences with problems: span in the source, flags, and words never seen in training.
         notes = [
@@ -81,7 +83,7 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
                 for span, one in zip(layout.spans, results, strict=True)
                 if one.flags
             ]
-            for layout, results in found
+            for layout, results in zip(layouts, found, strict=True)
         ]
         if any(notes):
             each["notes"] = notes
@@ -138,29 +140,21 @@ def _no_pair(source: str, target: str) -> RefusedError:
     return RefusedError(400, f"{into} ({target}) is not available as a target language from {out} ({source})")
 
 
-async def lay_out(call: Call, texts: list[str], read: Callable[[str], Iterable[Part]]) -> list[Layout]:
-    """The layout of each text, split by `read`; the number of sentences of all texts is limited."""
-
-    def split() -> list[Layout]:
-        layouts: list[Layout] = []
-        left = call.limits.sentences
-        for text in texts:
-            layouts.append(Layout(read(text), call.limits.line, left))
-            left -= len(layouts[-1].sentences)
-        return layouts
-
-    return await unless_small(sum(map(len, texts)), split)
+async def parse(call: Call, texts: list[str], read: Read, work: Callable[..., T], *args: Any) -> T:
+    """The result of `work`, one of the functions of `layout` for texts. Only short plain texts are parsed here."""
+    given = texts, read, call.limits.line, *args
+    return work(*given) if read is read_plain and sum(map(len, texts)) <= SMALL else await call.read(work, *given)
 
 
 async def translate_all(
     call: Call,
     routes: list[Route],
-    layouts: list[Layout],
+    layouts: list[Split],
     nbest: int = 1,
     terms: tuple[tuple[str, str], ...] = (),
     aligned: bool = False,
     confidence: bool = False,
-) -> list[tuple[Layout, list[TranslatedText]]]:
+) -> list[list[TranslatedText]]:
     """Translate the sentences of every layout, with word links if they are `aligned` or have tags to place.
 
     All sentences of a model are sent together.
@@ -173,20 +167,7 @@ async def translate_all(
         found = iter(await call.translate(route, sentences, Options(None, nbest, links, terms, confidence)))
         for number in mine:
             results[number] = [next(found) for _ in layouts[number].sentences]
-    return list(zip(layouts, results, strict=True))
-
-
-def other(layout: Layout, results: list[TranslatedText]) -> list[str]:
-    """The alternatives of a text: the second-best translation of every sentence, then the third-best, and so on.
-
-    A text with tags has none.
-    """
-    deepest = 0 if layout.tagged else max((len(one.others) for one in results), default=0)
-
-    def ranked(rank: int) -> str:
-        return layout.write([one._replace(text=[one.text, *one.others[1:]][: rank + 1][-1]) for one in results])
-
-    return [text for text in dict.fromkeys(map(ranked, range(1, deepest))) if text != ranked(0)]
+    return results
 
 
 @files.post("/translate_file")
@@ -195,28 +176,24 @@ async def translate_file(call: Admitted, body: schemas.TranslateFileRequest) -> 
     path, data = PurePath(PurePath(body.file.filename or "").name or "file"), await body.file.read()
     source, target = body.source, body.target
     terms = call.service.glossaries.terms(call.client, body.glossary_id or "", source, target)
-    choice = None
-    for read in _refusing(400, find_format, path.name).reads:
-        document = await unless_small(len(data), _refusing, 400, read_document, data, path.name, read)
-        layout = await unless_small(len(data), Layout, document.parts, call.limits.line, call.limits.sentences)
+    choice, line = None, call.limits.line
+    for turn in range(len(_format(path.name).reads)):
+        layout = await call.read(split_file, data, path.name, turn, line, call.limits.sentences)
         if choice is None:
             (choice,) = await choose(call, [" ".join(layout.sentences)[:2000]], source, target, body.model or "")
             code = choice.target
-        ((_, results),) = await translate_all(call, [choice.route], [layout], terms=terms)
+        (results,) = await translate_all(call, [choice.route], [layout], terms=terms)
         language = "" if code == languages.UNDETERMINED else code
-        written = await unless_small(len(data), layout.write, results)
-        # A character that the encoding of the file cannot write is refused.
-        data = await unless_small(len(written), _refusing, 422, document.encode, written, language)
+        data = await call.read(join_file, data, path.name, turn, line, results, language)
     key = call.service.files.put(data, f"{path.stem}_{code}{path.suffix}")
     return schemas.TranslatedFile(translatedFileUrl=f"{call.request.base_url}download_file/{key}")
 
 
-def _refusing(status: int, work: Callable[..., Any], *args: Any) -> Any:
-    """The result of `work`; its DataError becomes a refusal."""
+def _format(name: str) -> Format:
     try:
-        return work(*args)
+        return find_format(name)
     except DataError as error:
-        raise RefusedError(status, str(error)) from None
+        raise RefusedError(400, str(error)) from None
 
 
 @routes.get(
@@ -232,16 +209,15 @@ async def download_file(call: Admitted, name: str) -> Response:
     return Response(found.data, media_type="application/octet-stream", headers=headers)
 
 
-async def stream(call: Call, route: Route, layout: Layout) -> StreamingResponse:
+async def stream(call: Call, route: Route, text: str, layout: Split) -> StreamingResponse:
     """The response to "stream": true: server-sent events, each with a sentence and its translation so far.
 
     A request that cannot be accepted is refused before the first event. Through English, the events are those of the
     second translation.
     """
-    sentences = [one.text for one in await call.translate(route[:-1], layout.sentences, Options())]
     if not route:
-        as_it_is = layout.write([TranslatedText(text) for text in sentences])
-        return StreamingResponse(iter([_event({"translatedText": as_it_is})]), headers=_EVENTS)
+        return StreamingResponse(iter([_event({"translatedText": text})]), headers=_EVENTS)
+    sentences = [one.text for one in await call.translate(route[:-1], layout.sentences, Options())]
     worker = route[-1]
     work = MethodCall("stream", (sentences,))
     ticket = Ticket(call.deadline, call.client, worker.about["beam"], work=work)
@@ -255,10 +231,12 @@ async def stream(call: Call, route: Route, layout: Layout) -> StreamingResponse:
     ticket.part = put
     ticket.answer.add_done_callback(lambda _: put(None))
     worker.submit(ticket)
-    return StreamingResponse(_events(ticket, layout, parts), headers=_EVENTS)
+    return StreamingResponse(_events(call, ticket, text, layout, parts), headers=_EVENTS)
 
 
-async def _events(ticket: Ticket, layout: Layout, parts: "asyncio.Queue[Any]") -> AsyncIterator[str]:
+async def _events(
+    call: Call, ticket: Ticket, text: str, layout: Split, parts: "asyncio.Queue[Any]"
+) -> AsyncIterator[str]:
     def event(place: int, text: str, **more: Any) -> str:
         return _event({"sentence": place, "source": layout.spans[place], "translatedText": text, **more})
 
@@ -272,7 +250,9 @@ async def _events(ticket: Ticket, layout: Layout, parts: "asyncio.Queue[Any]") -
             else:
                 yield event(place, found)
         ticket.answer.result()
-        yield _event({"translatedText": layout.write([written[place] for place in sorted(written)])})
+        results = [written[place] for place in sorted(written)]
+        (joined,) = await parse(call, [text], read_plain, join_texts, [results])
+        yield _event({"translatedText": joined.text})
     except RefusedError as refusal:
         yield _event({"error": refusal.sentence})
     except Exception:

@@ -1,4 +1,4 @@
-"""What the process of a model runs: it loads the run and calls the methods of the model."""
+"""What the process of a model runs: it loads the run and calls the methods of the model. The reader has one too."""
 
 import gzip
 import logging
@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,19 @@ from regard.serve.limits import FAULT, Limits, OncePerMinute, RefusedError, Stop
 from regard.serve.queue import GZIP, MethodCall
 
 log = logging.getLogger("regard.serve")
-PRELOAD = ("regard.serve.models", "regard.serve.captions", "regard.api.exporting")  # imported once for all models
+# Imported once for all models and the reader.
+PRELOAD = ("regard.serve.models", "regard.serve.captions", "regard.serve.layout", "regard.api.exporting")
 NICE = 5  # models run at a lower priority than the server, whose tasks are short and block every client
 
 
-def load_service(run: str, limits: Limits, engine: str, threads: int) -> Answer:
+def load_service(load: Callable[[], Any]) -> Answer:
     """Load a model in its process; returns the function that calls its methods."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the server decides when its models end
     if sys.platform != "win32":
         os.nice(NICE)
     logging.basicConfig(level=logging.WARNING)
     log.addFilter(OncePerMinute())
-    model = load_model(run, limits, engine, threads)
+    model = load()
 
     def answer(running: Running | None, call: MethodCall) -> Any:
         try:

@@ -52,7 +52,10 @@ class FieldsRoute(APIRoute):
 class FileRoute(FieldsRoute):
     """A route whose fields may include a file, in a multipart form."""
 
-    read = staticmethod(lambda request, limits: read_fields(request, limits, limits.file, files=1))
+    @staticmethod
+    async def read(request: Request, limits: Limits) -> Fields:
+        with request.app.state.service.receive():
+            return await read_fields(request, limits, limits.file, files=1)
 
 
 class _RequestWithFields(Request):

@@ -1,14 +1,16 @@
 """The running server as its endpoints see it: the loaded models, and which of them a request uses."""
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, count, product
 from pathlib import Path
 
 from regard.runs.included import FOLDERS, PIVOT
 from regard.serve import languages
 from regard.serve.access import Access
-from regard.serve.limits import Limits, RefusedError
+from regard.serve.layout import Reader
+from regard.serve.limits import Limits, RefusedError, busy
 from regard.serve.metrics import Metrics
 from regard.serve.stored import Glossaries, StoredFiles
 from regard.serve.worker import Worker
@@ -37,13 +39,14 @@ class Service:
         self.stopping = False
         self.suggestions: Path | None = None  # the file that keeps them
         self.unnamed = {"source": "", "target": ""}  # the languages of runs that do not name them
-        self.receiving = 0  # pictures
+        self.receiving = 0  # pictures and files
         self.workers: dict[str, Worker] = {}  # in the order given; empty while they are loaded
         self.loading = True
         # The threads of a model wait for each other at every operation. With more threads than free cores, each wait
         # lasts until the system schedules the slowest one.
         threads = max(1, (usable_cores() - 1) // max(1, len(runs)))
         self._opened = [Worker(run, limits, self.metrics, engine, threads) for run in runs]  # loaded in parallel
+        self.reader = Worker("reader", limits, self.metrics, load=Reader)  # of all that is not a short plain text
         self.metrics.held.set_function(lambda: self.held)
 
     def open(self) -> None:
@@ -57,7 +60,8 @@ class Service:
             loaded[worker.name] = worker
         self.workers = loaded
         self._name_languages()
-        for worker in loaded.values():
+        self.reader.open()
+        for worker in (*loaded.values(), self.reader):
             worker.start()
         self.loading = False
 
@@ -80,7 +84,7 @@ class Service:
 
     def close(self) -> None:
         """End all model processes; immediately if they are still loading."""
-        for worker in self._opened:
+        for worker in (*self._opened, self.reader):
             worker.close(*([0.0] if self.loading else []))
 
     @property
@@ -168,6 +172,18 @@ class Service:
         return found
 
     # --- work
+
+    @contextmanager
+    def receive(self) -> Iterator[None]:
+        """Hold a slot while a picture or a file is received; refuse it if all slots are taken."""
+        if self.receiving >= self.limits.pictures:
+            self.metrics.refused.labels("queue").inc()
+            raise busy("pictures and files are arriving")
+        self.receiving += 1
+        try:
+            yield
+        finally:
+            self.receiving -= 1
 
     def refusal(self, kind: str, client: Hashable) -> RefusedError | None:
         """Why no model of a kind can take a request, or None if one can."""

@@ -19,7 +19,7 @@ from regard.errors import RegardError
 from regard.processes import Call, ChildProcess, DiedError, FailedError, settle
 from regard.serve import languages
 from regard.serve.limits import Limits, RefusedError, StoppedError, busy
-from regard.serve.loading import PRELOAD, load_service
+from regard.serve.loading import PRELOAD, load_model, load_service
 from regard.serve.metrics import Metrics
 from regard.serve.queue import MethodCall, Queue, Row, Ticket
 
@@ -37,8 +37,16 @@ CHANGED = "the model's answers changed"
 class Worker:
     """A model as the server sees it: its description, its health and its queue."""
 
-    def __init__(self, run: str, limits: Limits, metrics: Metrics, engine: str = "regard", threads: int = 1) -> None:
-        self.run, self.limits, self.metrics, self.engine, self.threads = run, limits, metrics, engine, threads
+    def __init__(
+        self,
+        run: str,
+        limits: Limits,
+        metrics: Metrics,
+        engine: str = "regard",
+        threads: int = 1,
+        load: Callable[[], Any] | None = None,  # instead of loading the run
+    ) -> None:
+        self.run, self.limits, self.metrics = run, limits, metrics
         self.queue = Queue()
         self.about: dict[str, Any] = {}  # the description of the model
         self.accepted: Counter[Hashable] = Counter()  # client -> tickets without an answer
@@ -47,7 +55,7 @@ class Worker:
         self._trouble = "starting"
         self._sample: Any = None  # the result of the first self-test that succeeded, which later ones must repeat
         self._tested = False
-        self._load = partial(load_service, run, limits, engine, threads)
+        self._load = partial(load_service, load or partial(load_model, run, limits, engine, threads))
         self._process = ChildProcess(self._load, self.queue.wake, PRELOAD)
         self._stuck = self._closed = False
         self._failures = 0

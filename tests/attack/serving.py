@@ -212,10 +212,68 @@ def slow(draw: Random, folder: Path) -> None:
     assert server.translate("ba da")["translatedText"] == right("ba da")
 
 
+SLOW = {  # texts that a careless parser reads in quadratic time or worse
+    "percent": "a %" + "0" * 60_000 + "z",
+    "table": "a|b\n" + " " * 60_000 + "x",
+    "rule": ">" * 30_000 + " " * 30_000 + "x",
+    "heading": "# a" + " " * 60_000 + "b",
+    "lines": "a" + " " * 60_000 + "b\nc",
+    "tags": "<b " * 20_000,
+    "quotes": "<a b='" * 10_000,
+    "braces": "{ " * 30_000,
+    "target": f"<trans-unit id='1'><source>a</source><target{' ' * 60_000}/></trans-unit>",
+}
+
+
+def used(process: int) -> float:
+    """The CPU time of a process in seconds."""
+    words = Path(f"/proc/{process}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@check("X9", "a request or a file that is slow to parse: answered or refused, and the server works on", 9, 500)
+def parsing(draw: Random, folder: Path) -> None:
+    server, name = shared(), draw.choice(list(SLOW))
+    text, before = SLOW[name], used(server.process.pid)
+    pair = {"source": "en", "target": "de"}
+    kind = draw.choice(["html", "xml", "md", "xlf", "po", "srt"])
+    if kind == "html":
+        answer = server.post("/translate", q=text, format="html", **pair)
+    elif kind == "xml":
+        answer = server.post("/v2/translate", text=[text], source_lang="EN", target_lang="DE", tag_handling="xml")
+    else:
+        inside = {
+            "xlf": "<xliff version='1.2'><file><body>?</body></file></xliff>",
+            "po": 'msgid "?"\nmsgstr ""\n',
+            "srt": "1\n00:00:01,000 --> 00:00:02,000\n?\n",
+        }
+        file = (f"x.{kind}", inside.get(kind, "?").replace("?", text).encode())
+        answer = server.client.post("/translate_file", data=pair, files={"file": file})
+    assert answer.status_code in (200, 400, 413, 422), answer.text[:200]
+    assert server.client.get("/health").status_code == 200
+    assert used(server.process.pid) - before < 3, f"{name} {kind}: {used(server.process.pid) - before} s in the server"
+
+
+@check("S1", "files beyond the limit of sentences, at once: refused, and little memory is taken", 1, 50)
+def uploads(draw: Random, folder: Path) -> None:
+    server = strict()
+    before, ending = server.memory, draw.choice(["a\n\n", "a|b\n-|-\n", "- a\n"])
+    file = ("x.md", ending.encode() * ((1 << 20) // len(ending)))
+
+    def send(_: int) -> httpx.Response:
+        pair = {"source": "en", "target": "de"}
+        return httpx.post(f"{server.address}translate_file", data=pair, files={"file": file}, timeout=PATIENCE)
+
+    with ThreadPoolExecutor(8) as pool:
+        found = {answer.status_code for answer in pool.map(send, range(8))}
+    assert found <= {413, 429}
+    assert server.memory - before < 60
+
+
 NASTY = [
     "null", "true", "-1", "1e308", "1e999", "NaN", "9" * 5000, "10001", "[]", "{}", '""', '"\\u0000"', '"\\ud800"',
     "[null]", '["x"]', "0.5", "[" * 40 + "]" * 40,
-    '{"kind":5}', '"' + "a " * 300 + '"', '"<![%x;"', '"../../etc/passwd"',
+    '{"kind":5}', '"a\\rb,c\\r"', f'"{"a" * 140_000},b"', '"' + "a " * 300 + '"', '"<![%x;"', '"../../etc/passwd"',
 ]  # fmt: skip
 GOOD = {
     "/translate": {
@@ -227,6 +285,13 @@ GOOD = {
         "alignment": True,
     },
     "/v2/translate": {"text": ["ba da"], "target_lang": "DE", "source_lang": "EN", "tag_handling": "xml"},
+    "/v2/glossaries": {
+        "name": "x",
+        "source_lang": "EN",
+        "target_lang": "DE",
+        "entries": "a,b\r",
+        "entries_format": "csv",
+    },
     "/detect": {"q": "ba da"},
     "/api/v1/trace": {"text": "ba da", "prefix": "da", "beam": 2, "layers": [0], "heads": [0]},
     "/api/v1/beam": {"text": "ba da", "beam": 3},
@@ -257,6 +322,8 @@ def requests(draw: Random, folder: Path) -> None:
     answer = shared().client.post(path, content=bytes(body), headers={"content-type": "application/json"})
     assert answer.status_code < 500 or answer.status_code == 503, f"{path} {bytes(body)[:200]!r}: {answer.text[:200]}"
     assert not re.search("Traceback|/home/|/tmp/|site-packages|root:", answer.text)
+    if answer.status_code == 201:
+        shared().client.delete(f"{path}/{answer.json()['glossary_id']}")
 
 
 @check("X6", "a mutated picture for a captioner is described or refused", 6, 5000)
