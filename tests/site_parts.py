@@ -193,11 +193,11 @@ def differences(theirs: Any, ours: Any, path: str = "") -> list[str]:
 
 
 def without_noise(answer: dict[str, Any], name: str, scores: dict[str, Any]) -> dict[str, Any]:
-    """An answer without the drawn numbers of an attribution that `scores` do not determine: a row of shares whose sum
-    is next to nothing is rounding, and so is what is measured over all rows."""
-    faint = _array(scores)[0].clip(0).sum(-1) < 0.1
+    """An answer whose shares of an attribution can be compared: each row times the sum that was divided by, up to 1.
+    Where `scores` have next to nothing to share, the shares are rounding, and so is what is measured over all rows."""
+    sums = _array(scores)[0].clip(0).sum(-1, keepdims=True)  # [T, 1]
     seen = answer["attention"][name]
-    seen["weights"] = np.where(faint[:, None], 0, _array(seen["weights"])[0]).tolist()
+    seen["weights"] = (_array(seen["weights"])[0] * np.minimum(1, sums / 4)).tolist()
     (drawn,) = (one for one in answer["views"]["modules"] if one["name"] == name)
     del drawn["measures"]
     for table in (*(drawn["words"] or ()), *drawn["pieces"]):

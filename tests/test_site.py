@@ -209,7 +209,7 @@ def requests(model: TranslationModel, count: int, seed: int) -> Iterator[tuple[s
         yield "explain", {**look, "t": 0, "name": name, "head": draw.randrange(heads)}
         yield "alternatives", {"text": text, "prefix": prefix, "most": 5}
         for method in METHODS:
-            if number % 3 == 0 and method in model.describe()["methods"]:
+            if number in (0, 3) and method in model.describe()["methods"]:
                 against = {"against": draw.choice(words)} if "occlusion" in method and number % 2 else {}
                 yield "look", {"text": text, "beam": 1, "by": method, **against}
         if number % 6 == 0:
@@ -258,6 +258,14 @@ def test_translations_are_those_of_python(js: Engine, models: dict[str, Translat
         ({"changes": [{"kind": "shift-row", "t": 0, "by": 1}]}, "needs regard serve"),
         ({"changes": [{"kind": "mask", "position": 0}] * 33}, "At most 32 changes"),
         ({"prefix": ["nothing"]}, "There is no piece 'nothing'"),
+        ({"by": "gradient"}, "The method gradient needs regard serve; here there are: attention, occlusion-masked"),
+        ({"by": "attention:9.0"}, "There is no layer 9 of attention over the source"),
+        ({"by": "attention:0.9"}, "There is no head 9"),
+        ({"by": "occlusion-masked:1"}, "A layer and a head are for the method attention"),
+        ({"by": "attention", "against": "ba"}, "does not depend on the word that is written"),
+        ({"by": "occlusion-removed", "against": "nothing"}, "There is no word 'nothing' in the target vocabulary"),
+        ({"against": "ba"}, "A word to compare with needs a method"),
+        ({"by": "attention", "changes": [{"kind": "temperature", "value": 2}]}, "leave out the what-ifs"),
         ({"text": "ba " * 1200}, "send at most 1000"),
         ({"beam": 5000, "tree": True}, "send a shorter text or a smaller beam"),
     ],

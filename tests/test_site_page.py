@@ -93,6 +93,12 @@ def test_every_view_works_without_a_server(address: str, chromium: Any) -> None:
         view(page, "Search")
         page.locator(".tree, [role=tree]").first.wait_for()
         view(page, "Where it looked")
+        assert "confidence" in str(page.locator(".translation .word").first.get_attribute("title"))
+        methods = page.get_by_label("Explained by")
+        assert methods.locator("option[disabled]").inner_text() == "other methods need Python (regard serve)"
+        methods.select_option("occlusion-removed")
+        page.get_by_text("Not attention, but what is lost when a word is removed").wait_for()
+        methods.select_option("")
         with page.expect_download() as saved:
             page.get_by_text("Export", exact=False).first.click()
             page.get_by_role("button", name="HTML").first.click()
