@@ -77,7 +77,7 @@ package:
 # Processes of one thread each, since tiny tensors gain nothing from more threads; three for two cores, since one of them
 # often waits for a browser, a server or a signal. A process that has nothing left to do takes half of what another has.
 # Many tests start commands, which would compile the package again if bytecode were not kept.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist worksteal --durations 25
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist worksteal --durations 25
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
