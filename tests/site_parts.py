@@ -167,20 +167,11 @@ def differences(theirs: Any, ours: Any, path: str = "") -> list[str]:
         return [] if same.all() and (far <= bound).all() else [f"{path}: off by {far.max():.2g}"]
     if isinstance(theirs, dict) and isinstance(ours, dict):
         found = [f"{path}.{name}: only in one" for name in theirs.keys() ^ ours.keys()]
-        compared = theirs.keys() & ours.keys()
-        if theirs.get("kind") == "attribution" and theirs.get("scores"):
-            # Shares of sums that may be as small as rounding: the values are compared, and the shares times these sums.
-            total = _array(theirs["scores"]).clip(0).sum(-1, keepdims=True)
-            far = np.abs(_array(theirs["weights"]) - _array(ours["weights"])) * total
-            found += (
-                [f"{path}.weights: off by {far.max():.2g} of what is lost"]
-                if (far > CLOSE * far.shape[-1]).any()
-                else []
-            )
-            compared -= {"weights"}
-        if ".views.modules" in path and str(theirs.get("name")).startswith("occlusion"):
-            compared -= {"words", "combined"}  # the same shares, by words
-        return found + [line for name in compared for line in differences(theirs[name], ours[name], f"{path}.{name}")]
+        return found + [
+            line
+            for name in theirs.keys() & ours.keys()
+            for line in differences(theirs[name], ours[name], f"{path}.{name}")
+        ]
     if isinstance(theirs, list) and isinstance(ours, list):
         if len(theirs) != len(ours):
             return [f"{path}: {len(theirs)} parts, not {len(ours)}"]

@@ -305,7 +305,6 @@ SENTENCES = [
     "She did not sign the agreement on the European Economic Area.",
 ]
 NOUNS = ["man", "woman", "child", "house", "cat", "book", "car", "door", "station", "minister", "committee", "report"]
-VERBS = ["sees likes buys does not want has never had will open cannot find has lost wants to sell did not see"]
 VERBS = ["sees", "likes", "does not want", "has never had", "will open", "cannot find", "has lost", "wants to sell"]
 PLACES = ["in the old town", "near the sea", "on Monday", "at 10:30", "in 1992", "with 25 others", "for $100", "today"]
 
