@@ -74,8 +74,8 @@ package:
 	build/tools/bin/twine check --strict dist/*
 	build/tools/bin/check-wheel-contents dist/*.whl
 
-# Processes of one thread each, since tiny tensors gain nothing from more threads; three for two cores, since one of them
-# often waits for a browser, a server or a signal. A process that has nothing left to do takes half of what another has.
+# Processes of one thread each, since tiny tensors gain nothing from more threads; four for two cores, since some of them
+# often wait for a browser, a server or a signal. A process that has nothing left to do takes half of what another has.
 # Many tests start commands, which would compile the package again if bytecode were not kept.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 4 --dist worksteal --durations 25
 

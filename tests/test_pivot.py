@@ -140,6 +140,11 @@ def test_a_look_shows_both_halves(here, tmp_path):
     assert done.code == 0, done.err
     traces = [regard.look.Trace.load(tmp_path / f"look.{half}.json.gz") for half in ("fr-en", "en-de")]
     assert [trace.target.text for trace in traces] == [backwards(TEXT), TEXT]
+    (tmp_path / "look.fr-en.json.gz").unlink()
+    again = run_here("look", "fr-de", TEXT, "--out", tmp_path / "look.json.gz")
+    assert (again.code, "look.en-de.json.gz exists; write to another file" in again.err) == (2, True), again.err
+    assert not (tmp_path / "look.fr-en.json.gz").exists()
+    assert run_here("look", "fr-de", TEXT, "--out", tmp_path / "look.json.gz", "--overwrite").code == 0
     refused = run_here("look", "fr-de", TEXT, "--mask", "ba")
     assert refused.code == 2
     assert "--mask does not apply to a run of the task 'pivot'" in refused.err

@@ -318,16 +318,16 @@ def test_columns_of_tables(name, content, column, rows, tmp_path):
 @pytest.mark.parametrize("form", ["text", "jsonl"])
 def test_a_row_with_a_line_break_is_one_line(form, tmp_path):
     path, out = tmp_path / "a.jsonl", tmp_path / "out"
-    path.write_text('{"text": "one\\ntwo"}\n{"text": null}\n{"text": "three"}\n', encoding="utf-8")
+    path.write_text('{"text": "one\\ntwo"}\n{"text": null}\n{"text": "a\\rb\\r\\nc"}\n', encoding="utf-8")
     plan = make_plan([str(path)], out, 2, "text", TASK)
     assert run_local(Upper(), plan, out, 1) == 0
     [made] = join(plan, out, form, text)
-    lines = made.read_text(encoding="utf-8").split("\n")
+    lines = made.read_bytes().decode().split("\n")
     if form == "jsonl":
         lines = [json.loads(line)["translation"] for line in lines[:-1]]
-        assert lines == ["ONE\nTWO", "", "THREE"]
+        assert lines == ["ONE\nTWO", "", "A\rB\r\nC"]
     else:
-        assert lines == ["ONE TWO", "", "THREE", ""]
+        assert lines == ["ONE TWO", "", "A B C", ""]
 
 
 @pytest.mark.parametrize(

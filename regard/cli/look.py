@@ -101,7 +101,12 @@ def look(
     runs, text = run_and_text(arguments)
     task = "pivot" if runs[1:] else read_experiment(runs[0]).task
     check_options(task, given, out)
-    check_out(out, overwrite, text, terms)
+    outs = [out]
+    if task == "pivot" and out is not None:  # one file for each half
+        name, _, ending = out.name.partition(".")
+        outs = [out.with_name(f"{name}.{run.resolve().name}.{ending}") for run in runs]
+    for one in outs:
+        check_out(one, overwrite, text, terms)
     if task == "translate" and given.keys() & {"silence", "mask", "temperature"}:  # which change attention
         check_attends(runs[0])
     if task != "caption" and os.path.isfile(text):
@@ -110,9 +115,8 @@ def look(
         show(runs[0], task, text, given, out, picture)
         return
     note_pivot(arguments[0], runs)
-    for run in runs:  # the second reads what the first has written
-        here = out and out.with_name(f"{out.name.partition('.')[0]}.{run.resolve().name}.{out.name.partition('.')[2]}")
-        text = show(run, "translate", text, given, here, picture)
+    for number, run in enumerate(runs):  # the second reads what the first has written
+        text = show(run, "translate", text, given, out and outs[number], picture)
 
 
 def show(run: Path, task: str, text: str, given: dict[str, Any], out: Path | None, picture: OnPicture) -> str:

@@ -357,9 +357,10 @@ def _write(path: Path, lines: Iterator[bytes], form: str, text: Callable[[dict[s
         else:
             with PACK.get(packing(path.name), open)(temporary, "wb") as stream:
                 for line in lines:
-                    stream.write(
-                        line if form == "jsonl" else text(json.loads(line)).replace("\n", " ").encode() + b"\n"
-                    )
+                    if form != "jsonl":  # one line for each row
+                        one = text(json.loads(line)).replace("\r\n", " ").replace("\r", " ").replace("\n", " ")
+                        line = one.encode() + b"\n"
+                    stream.write(line)
         return digest(temporary)
 
 

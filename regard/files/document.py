@@ -151,10 +151,7 @@ class Document:
 def open_document(data: bytes, name: str, read: Read | None = None) -> Document:
     """The document in a file of this name, whose parts have not been read; DataError if it cannot be decoded."""
     form = find_format(name)
-    try:
-        text, encoding, mark = decode_file(data, name, form)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from None
+    text, encoding, mark = decode_file(data, name, form)
     return Document(data, text, encoding, mark, form, name, read or form.reads[0])
 
 
@@ -168,7 +165,10 @@ def read_document(data: bytes, name: str, read: Read | None = None) -> Document:
 def decode_file(data: bytes, name: str, form: Format) -> tuple[str, str, bytes]:
     """The text of a file, its encoding (from its byte order mark, its declaration, or UTF-8), and that mark."""
     if form.members:
-        return archives.unpack(data, form.members), "utf-8", b""
+        try:
+            return archives.unpack(data, form.members), "utf-8", b""
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from None
     mark, encoding = next(((mark, encoding) for mark, encoding in _MARKS if data.startswith(mark)), (b"", ""))
     data = data[len(mark) :]
     named = form.charset.search(data[:_HEAD]) if form.charset else None

@@ -209,8 +209,9 @@ def _search(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _json(folder: Path, name: str) -> dict[str, Any]:
+    content = find_file(folder, name)
     try:
-        found = json.loads(find_file(folder, name))
+        found = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{folder / name} is not JSON, or is damaged: {error}.") from None
     if not isinstance(found, dict):

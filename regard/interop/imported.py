@@ -137,7 +137,8 @@ def find_file(folder: Path, name: str) -> bytes:
     """The content of a required file of the folder."""
     path = folder / name
     if not path.is_file():
-        raise DataError(f"{folder} has no {name}, which the import needs.")
+        what = f"{path} is not a regular file" if path.exists() else f"{folder} has no {name}"
+        raise DataError(f"{what}, which the import needs.")
     try:
         return read_small(path)
     except OSError as error:
