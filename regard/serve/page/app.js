@@ -84,9 +84,10 @@ function kinds() {
 
 // What a kind of model needs, loaded when one of it is shown.
 const MODULES = {
-  translate: ["translate", "guide", "whatif", "alignment", "steps", "compare"],
+  translate: ["translate", "guide", "whatif", "alignment", "steps"],
   caption: ["caption", "picture"],
 };
+const LATER = ["compare", "beam"]; // views that are loaded when they are opened
 const loaded = new Set();
 
 /** Begin with an example, so that there is something to see. */
@@ -143,7 +144,7 @@ async function start() {
   const tries = document.querySelector(".examples");
   state.on(["models", "model", "text"], () => examples(tries));
   state.on(["models", "model"], kinds);
-  state.on(["view"], () => state.get("view") === "beam" && import("./beam.js")); // the search, when it is opened
+  state.on(["view"], () => LATER.includes(state.get("view")) && import(`./${state.get("view")}.js`));
   state.read();
   try {
     const waiting = document.querySelector(".waiting");
