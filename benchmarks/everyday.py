@@ -54,7 +54,7 @@ REFLEXIVE = {"vous", "nous"}  # vous vous levez
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words; an elided article is one of its own."""
+    """Lower-case words; an elided article is a separate word."""
     return re.findall(r"[^\W_]+", text.casefold())
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 
 class Files:
-    """Addresses -> bytes, and what clients asked for. `cut` ends answers after so many bytes: those to addresses that
-    contain `cuts`."""
+    """Addresses -> bytes, and what clients requested. `cut` ends answers after this number of bytes, where the address
+    contains `cuts`."""
 
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}

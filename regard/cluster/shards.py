@@ -146,7 +146,7 @@ def make_plan(
     named: Callable[[str], str] = output_name,
 ) -> Plan:  # fmt: skip
     """The plan in the folder `out`, or a new one that is kept there. Inputs that have changed since are refused, and
-    inputs whose outputs could not be told apart; `named` is the name of an output.
+    inputs whose outputs would have the same name; `named` is the name of an output.
 
     An input is a file, or several that are read side by side: a row is then their lines, separated by tabs.
     """

@@ -82,7 +82,7 @@ def find_run(run: str | Path) -> Path:
 
 
 def find_pivot(run: str | Path) -> tuple[Path, Path] | None:
-    """The runs of XX-en and en-YY for a pair XX-YY that has no run of its own; None if it has one, or if one of them is
+    """The runs of XX-en and en-YY for a pair XX-YY without a run; None if it has one, or if one of them is
     missing."""
     halves = _halves(str(run))
     if not halves or _locate(str(run)):

@@ -1,6 +1,6 @@
 """Texts and files into sentences and back; tags are taken out and placed again.
 
-All but short plain texts are read and written by functions that `Reader` calls in a process of its own. The server can
+All but short plain texts are read and written by functions that `Reader` calls in a separate process. The server can
 end that process: while a regular expression runs, no other thread of a process does.
 """
 

@@ -25,7 +25,7 @@ import regard
 PACKAGE = Path(regard.__file__).parent
 HOW = {"match": "match", "fullmatch": "fullmatch", "prefixmatch": "match"}  # everything else searches
 REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
-MANY = 100  # a repeat of at least so many can grow
+MANY = 100  # a repeat with at least this maximum can grow
 SIZES = (12, 18, 27, 60, 250, 1500)  # characters: small ones first, for what grows exponentially
 STEEP = 8.0  # times the time for four times the text: 4 if it is linear, 16 if it is quadratic
 TEXTS = 300  # of a pattern in one try
