@@ -148,6 +148,7 @@ def test_the_next_visit_needs_no_network(address: str, chromium: Any) -> None:
         ("wasm", "no WebAssembly"),
         ("memory", "not enough memory"),
         ("index", "list of models"),
+        ("runtime", "files/runtime.bin is damaged"),
         ("long", "exceeds text limit (65536)"),
     ],
 )
@@ -240,6 +241,17 @@ class Firefox:
         body = f"const done = arguments[0]; ({script}).then(done, (error) => done(String(error)));"
         return self.ask("WebDriver:ExecuteAsyncScript", script=body, args=[])["value"]
 
+    def wait_for(self, test: str) -> Any:
+        """The first value of an expression that is true."""
+        look = f"const found = {test}; if (found) done(found); else setTimeout(look, 100);"
+        return self.run(f"new Promise((done) => {{ const look = () => {{ {look} }}; look(); }})")
+
+    def click(self, path: str) -> None:
+        """Click on an element as a user does."""
+        self.wait_for(f"document.evaluate({json.dumps(path)}, document).iterateNext() !== null")
+        (element,) = self.ask("WebDriver:FindElement", using="xpath", value=path)["value"].values()
+        self.ask("WebDriver:ElementClick", id=element)
+
 
 @pytest.fixture
 def firefox(tmp_path: Path) -> Iterator[Firefox]:
@@ -266,11 +278,8 @@ def firefox(tmp_path: Path) -> Iterator[Firefox]:
         process.wait()
 
 
-WAIT = """new Promise((done) => { const look = () => {
-  const found = document.querySelectorAll(".translation .word"), wrong = document.querySelector(".error");
-  if (wrong) done(wrong.innerText); else if (found.length) done([...found].map((one) => one.innerText).join(" "));
-  else setTimeout(look, 100);
-}; look(); })"""
+WORDS = """(document.querySelector(".error")?.innerText ??
+  [...document.querySelectorAll(".translation .word")].map((one) => one.innerText).join(" "))"""
 
 
 @pytest.mark.slow
@@ -279,9 +288,31 @@ def test_firefox_computes_the_same(address: str, firefox: Firefox, runs: list[Pa
         firefox.ask("WebDriver:Navigate", url=f"{address}#text=ba+da+fo&model={name}")
         firefox.ask("WebDriver:Refresh")
         model = served(run)
-        assert firefox.run(WAIT) == model.translator.translate(TEXT).text
+        assert firefox.wait_for(WORDS) == model.translator.translate(TEXT).text
         theirs = in_python(model, "look", {"text": TEXT, "tree": True, "beam": 5})
         assert differences(theirs, json.loads(firefox.run(TREE))) == []
+
+
+@pytest.mark.slow
+def test_firefox_shows_every_view_and_later_needs_no_network(folder: Path, firefox: Firefox) -> None:
+    with hosted(folder) as address:
+        firefox.ask("WebDriver:Navigate", url=f"{address}#text=ba+da+fo")
+        assert firefox.wait_for(WORDS) == "fo da ba"
+        for tab, seen in {
+            "Step by step": ".stagegrid .check",
+            "Compare": ".thumbnail",
+            "Search": "[role=tree]",
+        }.items():
+            firefox.click(f"//*[@role='tab'][contains(., '{tab}')]")
+            firefox.wait_for(f"document.querySelector({json.dumps(seen)}) !== null")
+            assert firefox.run("Promise.resolve(document.querySelectorAll('.check.off').length)") == 0
+        firefox.ask("WebDriver:Navigate", url=f'{address}?#text=ba+da+fo&changes=[{{"kind":"mask","positions":[0]}}]')
+        firefox.wait_for("document.querySelector('regard-changes .changed') !== null")
+        assert firefox.wait_for(WORDS) != "fo da ba"
+        firefox.run("navigator.serviceWorker.ready.then(() => true)")
+    firefox.ask("WebDriver:Navigate", url=f"{address}#text=me+lu")  # nobody answers at this address any more
+    firefox.ask("WebDriver:Refresh")
+    assert firefox.wait_for(WORDS) == "lu me"
 
 
 @pytest.mark.slow

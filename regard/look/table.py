@@ -237,7 +237,7 @@ def step_head(trace: TraceData, seen: Attended) -> int:
     if isinstance(seen.aligning, int) and not seen.shift_of(seen.aligning):
         return seen.aligning
     links = _on_links(trace, seen)
-    return _first_best([(seen.shift_of(head), float(links[head])) for head in range(seen.heads)])
+    return first_best([(seen.shift_of(head), float(links[head])) for head in range(seen.heads)])
 
 
 def step_module(trace: TraceData, layer: LayerChoice = None, head: HeadChoice = None) -> Attended:
@@ -252,10 +252,10 @@ def step_module(trace: TraceData, layer: LayerChoice = None, head: HeadChoice = 
         return seen.shift_of(head), float(_on_links(trace, seen)[head])
 
     leading = leading_modules(trace)
-    return leading[_first_best([rate(seen) for seen in leading])]
+    return leading[first_best([rate(seen) for seen in leading])]
 
 
-def _first_best(rated: Sequence[tuple[int, float]]) -> int:
+def first_best(rated: Sequence[tuple[int, float]]) -> int:
     """Which (shift, weight) has no shift and the largest weight; of weights that are equal up to rounding, the first,
     so that every machine and the browser choose the same."""
     least = min(shift for shift, _ in rated)
