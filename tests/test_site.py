@@ -346,7 +346,14 @@ def test_what_cannot_be_built_is_refused_in_a_sentence(tmp_path: Path, monkeypat
         build_site([], tmp_path / "full")
 
 
-def test_a_run_that_the_page_cannot_show_is_refused(tmp_path: Path) -> None:
+def test_a_run_that_the_page_cannot_search_is_refused(tmp_path: Path) -> None:
+    run = trained("bahdanau", "model.attention=24", "model.readout=24", "decode.coverage_penalty=0.2", steps=4)
+    with pytest.raises(ConfigError, match=r"decode\.coverage_penalty = 0\.2, which the page without a server does not"):
+        describe_model(run, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_model_that_torch_cannot_trace_is_refused(tmp_path: Path) -> None:
     run = trained("lstmn", "model.spread=0.1", steps=2)
     with pytest.raises(ConfigError, match="LSTMN cannot be exported to ONNX: torch cannot trace its"):
         describe_model(run, tmp_path)

@@ -166,6 +166,8 @@ def test_what_goes_wrong_is_said_in_one_sentence(
     }
     if damage in answers:
         page.route("**/weights.bin*", lambda route: route.fulfill(**answers[damage]))
+    elif damage == "runtime":
+        page.route("**/runtime.bin*", lambda route: route.fulfill(body=b"nothing"))
     elif damage == "index":
         page.route("**/files/index.json", lambda route: route.fulfill(status=404))
     elif damage == "wasm":
@@ -178,6 +180,11 @@ def test_what_goes_wrong_is_said_in_one_sentence(
     shown = page.locator(".error", has_text=sentence).first.inner_text()
     assert "\n" not in shown.strip()
     context.close()
+
+
+def test_a_text_in_another_language_is_translated_with_a_note(address: str, chromium: Any) -> None:
+    with opened(chromium, f"{address}#{urlencode({'text': 'Je ne sais pas où est la gare.'})}") as page:
+        page.locator(".flag", has_text="the source looks like another language").first.wait_for()
 
 
 @pytest.mark.parametrize(
