@@ -216,7 +216,7 @@ def requests(model: TranslationModel, count: int, seed: int) -> Iterator[tuple[s
             if number in (0, 3) and method in model.describe()["methods"]:
                 against = {"against": draw.choice(words)} if "occlusion" in method and number % 2 else {}
                 yield "look", {"text": text, "beam": 1, "by": method, **against}
-        if number % 6 == 0:
+        if number % 25 == 0:
             yield "worth", look
             if model.translator.experiment.name == "transformer":
                 yield "path", {**look, "t": 0}
