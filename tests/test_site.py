@@ -35,6 +35,7 @@ from regard.look.text import label
 from regard.look.tokens import Token
 from regard.look.trace_file import write
 from regard.runs.included import shipped
+from regard.serve.limits import RefusedError
 from regard.serve.models import TranslationModel
 from regard.serve.site import FILES, METHODS, build_site, describe_model, read_runtime
 from regard.text.languages import other_language
@@ -328,6 +329,15 @@ def test_translations_are_those_of_python(js: Engine, models: dict[str, Translat
 def test_what_cannot_be_looked_at_is_refused_in_a_sentence(js: Engine, body: dict[str, Any], sentence: str) -> None:
     with pytest.raises(EngineError, match=sentence):
         js.ask(model="bahdanau-reverse", method="look", body={"text": "ba da", **body})
+
+
+def test_a_trace_that_is_too_large_is_refused_as_by_the_server(js: Engine, models: dict[str, TranslationModel]) -> None:
+    body = {"text": "ba " * 900, "target": "ba " * 900}
+    sentence = r"The attention of this trace has \d+ numbers, more than 4194304; "
+    with pytest.raises(EngineError, match=sentence):
+        js.ask(model="transformer-reverse", method="look", body=body)
+    with pytest.raises(RefusedError, match=sentence):
+        in_python(models["transformer-reverse"], "look", body)
 
 
 # --- the command
