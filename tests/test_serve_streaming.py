@@ -229,7 +229,7 @@ def test_languages_that_a_run_does_not_name_come_from_the_operator(logged: list[
         state._opened = [SimpleNamespace(about={**sides, "id": "m"}, name="m", run="runs/m", **nothing)]  # type: ignore[list-item]
         state.unnamed = dict(zip(("source", "target"), given, strict=True))
         state.open()
-        return state.pairs
+        return state.reachable
 
     assert pairs("EN", "pt") == {"en": ["fr"]}  # the run names its target language
     assert not logged

@@ -15,7 +15,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
-from regard.serve import api_v1, deepl, glossaries, libre
+from regard.serve import api_v1, deepl, libre
 from regard.serve.call import Admitted, accepts_gzip
 from regard.serve.limits import FAULT, RefusedError
 from regard.serve.middleware import Middleware, refusal_response
@@ -47,7 +47,7 @@ def build(service: Service) -> Middleware:
         exception_handlers=dict.fromkeys((HTTPException, RequestValidationError, RefusedError, Exception), _explain),
     )
     app.state.service = service
-    for routes in (libre.routes, libre.files, deepl.routes, glossaries.routes, api_v1.routes, api_v1.pictures, about):
+    for routes in (libre.routes, libre.files, deepl.routes, api_v1.routes, api_v1.pictures, about):
         app.include_router(routes)
     add_page(app)
     app.add_middleware(

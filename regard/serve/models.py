@@ -140,9 +140,11 @@ class TranslationModel(ServedModel):
             confidence=options.confidence,
             stop=running.stopped,
         )
+        if running.stopped():
+            raise StoppedError
         sizes = map(len, self.translator.source_vocabulary.encode_many(texts))
         links: list[Any] = [()] * len(texts)
-        if options.links and not running.stopped():
+        if options.links:
             written = [one.text for one in found]
             links = [one.links for one in self._twin.link_words(texts, written, options.terms)]
         return [_describe(one, size + 1, linked) for one, size, linked in zip(found, sizes, links, strict=True)]
