@@ -222,6 +222,17 @@ class Force(Change):
         return {"kind": "force", "text": f"step {self.t} writes '{self.word}'", "row": self.t}
 
 
+@dataclass(frozen=True, eq=False)
+class Zero(Change):
+    """Weights are zero where `slots`, which broadcasts to [B, (H), T, S], is True; the rest is not renormalised."""
+
+    slots: Tensor
+    name: str | None = None
+
+    def weigh(self, weights: Tensor, first: int) -> Tensor:
+        return weights.masked_fill(self.slots.to(weights.device), 0.0)
+
+
 class Changed:
     """The changes of a running block."""
 

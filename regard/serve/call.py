@@ -227,7 +227,12 @@ class Call:
     async def _wait(self, worker: Worker, ticket: Ticket) -> Any:
         worker.submit(ticket)
         answer = asyncio.wrap_future(ticket.answer)
-        leaving = asyncio.create_task(_until_gone(self.request))
+
+        async def leave() -> None:
+            while (await self.request.receive())["type"] != "http.disconnect":
+                pass
+
+        leaving = asyncio.create_task(leave())
         try:
             left = ticket.deadline - time.monotonic()
             await asyncio.wait({answer, leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -299,8 +304,3 @@ def _confidences(fits: Mapping[str, tuple[float, float]]) -> list[tuple[str, flo
     total = sum(likely.values())
     found = [(code, round(100 * fit * likely[code] / total, 1)) for code, (fit, _) in fits.items()]
     return sorted(found, key=lambda pair: (-pair[1], fits[pair[0]][1]))  # if none fits, the likeliest first
-
-
-async def _until_gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -167,13 +167,16 @@ def _unquote(encoded: bytes) -> str:
 
 
 def _read_json(body: bytes, limits: Limits) -> Fields:
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is not JSON")
+
     too_deep = RefusedError(422, f"The JSON is nested more than {limits.depth} levels deep.")
     # Values are counted before the JSON is parsed: the parser holds the GIL until it is done.
     bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     if bare.count(b'"') > 4 * limits.values or b"".join(bare.split(b'"')[::2]).count(b",") > limits.values:
         raise RefusedError(413, f"The JSON has more than {limits.values} values.")
     try:
-        tree = json.loads(body, parse_constant=_refuse_constant)
+        tree = json.loads(body, parse_constant=refuse)
     except RecursionError:
         raise too_deep from None
     except ValueError:
@@ -187,10 +190,6 @@ def _read_json(body: bytes, limits: Limits) -> Fields:
     if not isinstance(tree, dict):
         raise RefusedError(400, "Invalid JSON format")
     return {_clean(name): _clean(part) for name, part in tree.items()}
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _clean(tree: Any) -> Any:
