@@ -23,7 +23,7 @@ from regard.decode.beam import SearchStep
 from regard.errors import DataError, numbered
 from regard.look import html
 from regard.look.attribution import methods_of
-from regard.look.change import Change, Mask, SetRow, ShiftRow, Silence, Temperature, change
+from regard.look.change import Change, Mask, SetRow, ShiftRow, Silence, Temperature, all_heads, change
 from regard.look.html import page_tree
 from regard.look.record import attentions
 from regard.look.trace import Trace
@@ -255,13 +255,12 @@ class TranslationModel(ServedModel):
         chosen, recorded = 0, target * len(self.translator.target_vocabulary)  # logits
         cross = attentions_to_source(model)
         for name in attentions(model):
-            heads = int(getattr(model.get_submodule(name.rpartition(".")[0]), "heads", 1))
-            rows = source if _reads(name) else target
-            cells = rows * (source if name in cross else rows)
+            heads, rows = len(all_heads(model, name)), source if _reads(name) else target
+            numbers = 2 * rows * (source if name in cross else rows)  # of a head: weights and scores
             layer = [int(part) for part in name.split(".") if part.isdigit()][:1]
-            recorded += 2 * heads * cells
+            recorded += heads * numbers
             if look.layers is None or not layer or layer[0] in look.layers:
-                chosen += 2 * (heads if look.heads is None else min(heads, len(look.heads))) * cells
+                chosen += (heads if look.heads is None else min(heads, len(look.heads))) * numbers
         return chosen, recorded
 
     def _target_ids(self, look: TraceRequest, running: Running) -> tuple[list[int], list[int]]:
@@ -370,13 +369,11 @@ class TranslationModel(ServedModel):
         self._check_size(TraceRequest(text), len(self._source(text)), len(ids) + 1, answered=False)
         with interruptible(self.translator.model, running):
             found = self.translator.alternatives(text, ids, most + END + 1)
-        numbers = self.translator.target_vocabulary.numbers
-        words = [(self._word(numbers[piece]), chance) for piece, chance in found if math.isfinite(chance)]
-        likely = [
-            {"piece": word["piece"], "text": word["text"], "probability": chance}
-            for word, chance in words
-            if not word["special"]
-        ]
+        likely, numbers = [], self.translator.target_vocabulary.numbers
+        for piece, chance in found:
+            word = self._word(numbers[piece])
+            if math.isfinite(chance) and not word.pop("special"):
+                likely.append({**word, "probability": chance})
         return {"alternatives": likely[:most]}
 
     # --- pieces
@@ -449,14 +446,9 @@ def _part(trace: Trace, look: TraceRequest) -> Trace:
                 raise DataError(f"There is no {part} {number}; this model has {numbered(part, count)}.")
     kept = {}
     for name, seen in trace.attention.items():
-        if seen.kind == "attribution":
-            kept[name] = seen
-            continue
-        if look.layers is not None and seen.layer not in look.layers:
-            continue
-        if look.heads is not None:
+        if seen.kind != "attribution" and look.heads is not None:
             seen = seen.part([head for head in look.heads if head < seen.heads])
-        if seen.heads:
+        if seen.kind == "attribution" or (seen.heads and (look.layers is None or seen.layer in look.layers)):
             kept[name] = seen
     if not kept:
         raise DataError("None of the chosen layers and heads exists in this model.")

@@ -103,7 +103,7 @@ class Worker:
 
     # --- from the event loop
 
-    def refusal(self, client: Hashable = None, cost: int = 0, coming: int = 0) -> RefusedError | None:
+    def refusal(self, client: Hashable = None, cost: int = 0) -> RefusedError | None:
         """Why the model cannot take a request, or None if it can. A quarter of the queue is kept for other clients."""
         if self._failures > 1 or self.trouble == "stuck":
             return RefusedError(503, f"The model {self.name} does not answer at the moment.", {"Retry-After": "10"})
@@ -111,7 +111,7 @@ class Worker:
             return RefusedError(503, f"The model {self.name} is not the one that was loaded first; restart the server.")
         if cost > self.limits.cost:
             return RefusedError(413, "The texts of this request are too long together; send fewer at once.")
-        total, mine = self.accepted.total() + coming, self.accepted[client] + coming
+        total, mine = self.accepted.total(), self.accepted[client]
         full = total >= self.limits.queue or mine >= self.limits.queue - self.limits.queue // 4
         return busy("requests are waiting") if full or (total and self._cost + cost > self.limits.cost) else None
 
