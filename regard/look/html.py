@@ -196,18 +196,15 @@ def digest(text: str) -> str:
 
 
 def page_tree(trace: TraceData, show: Show | None = None) -> dict[str, Any]:
-    """The tree of a trace with everything that the page draws of it under "views"."""
-    return {**trace.plain(), "views": views(trace, show or Show())}
-
-
-def views(trace: TraceData, show: Show) -> dict[str, Any]:
-    """The tables of every module, the colours, the changed words, and the sentences of a caption's maps."""
+    """The tree of a trace with everything that the page draws of it under "views": the tables of every module, the
+    colours, the changed words, and the sentences of a caption's maps."""
+    show = show or Show()
     leading = tables.leading_modules(trace)
     large = sum(seen.weights.size for seen in trace.attention.values()) > PRECISE
     modules = leading if large else [*leading, *(one for one in trace.attention.values() if one not in leading)]
     measures = {(row.name, row.head): row.values for row in measure(trace)}
     rows, columns = trace.changed()
-    return {
+    views = {
         "modules": [
             {
                 "name": seen.name,
@@ -235,6 +232,7 @@ def views(trace: TraceData, show: Show) -> dict[str, Any]:
         "maps": None if trace.image is None or not leading else _maps(trace, show),
         "ramps": ramps(),
     }
+    return {**trace.plain(), "views": views}
 
 
 @lru_cache(maxsize=1)

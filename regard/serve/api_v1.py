@@ -114,7 +114,8 @@ async def caption(call: Admitted, query: Annotated[schemas.CaptionRequest, Query
     worker = call.service.named(query.model or "", "caption")
     call.check_most("nbest", query.nbest, call.limits.alternatives + 1)
     call.check_most("beam", query.beam, call.limits.beam)
-    with call.receiving(worker):
+    worker.make_room(call.client)
+    with call.service.receive():
         pixels = await call.run_in_thread(worker, "read", await _read_picture(call))
     return await call.answer(worker, "caption", pixels, query.beam, query.nbest)
 

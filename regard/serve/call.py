@@ -5,8 +5,8 @@ import gzip
 import json
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import Depends, Request, Response, Security
@@ -216,13 +216,6 @@ class Call:
         except TimeoutError:
             raise self._too_late() from None
         raise RefusedError(503, f"The model {worker.name} does not answer at the moment.", {"Retry-After": "10"})
-
-    @contextmanager
-    def receiving(self, worker: Worker) -> Iterator[None]:
-        """Hold a slot while a picture is received and decoded; refuse it if all slots or the queue are full."""
-        worker.make_room(self.client)
-        with self.service.receive():
-            yield
 
     async def _wait(self, worker: Worker, ticket: Ticket) -> Any:
         worker.submit(ticket)

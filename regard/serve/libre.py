@@ -72,7 +72,10 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
             each["alignment"] = [[link._asdict() for link in one.links if not html] for one in joined]
         if body.confidence:
             each["confidence"] = [
-                [rated(span, one) for span, one in zip(layout.spans, results, strict=True)]
+                [
+                    {"source": span, "confidence": sure and sure.sentence, "words": sure.words if sure else []}
+                    for span, sure in zip(layout.spans, (one.confidence for one in results), strict=True)
+                ]
                 for layout, results in zip(layouts, found, strict=True)
             ]
         # Sentences with problems: span in the source, flags, and words never seen in training.
@@ -89,12 +92,6 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
         return each if isinstance(body.q, list) else {name: values[0] for name, values in each.items()}
 
     return await call.respond(nbest * sum(map(len, texts)), build)
-
-
-def rated(span: tuple[int, int], one: TranslatedText) -> dict[str, Any]:
-    """The confidence of a sentence as it is answered."""
-    sure = one.confidence
-    return {"source": span, "confidence": sure and sure.sentence, "words": sure.words if sure else []}
 
 
 @files.post("/translate_file")

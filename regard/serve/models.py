@@ -106,7 +106,7 @@ class TranslationModel(ServedModel):
     def describe(self) -> dict[str, Any]:
         """The description of the model for clients."""
         codes = {"source": self.translator.source_language, "target": self.translator.target_language}
-        codes = {side: languages.canonical(code) for side, code in codes.items()}
+        codes, made = {side: languages.canonical(code) for side, code in codes.items()}, self._examples
         return {
             **{side: {"code": code, "name": ""} for side, code in codes.items()},  # the server has the names
             **super().describe(),
@@ -116,8 +116,10 @@ class TranslationModel(ServedModel):
             "score": next(
                 ({"name": one["name"], "bleu": one["small"]["bleu"]} for one in self.card.get("scores", [])), None
             ),
-            **examples.opening(self._examples, codes["source"]),
-            "aligned": any(example.alignment for example in self._examples),
+            "examples": [one.source for one in made[: examples.EXAMPLES]]
+            or examples.SENTENCES.get(codes["source"], []),
+            "lengths": None if made else examples.LENGTHS.get(codes["source"]),
+            "aligned": any(example.alignment for example in made),
             "fixed": is_fixed(self.translator.model),
             "calibrated": self.translator.calibration is not None,
             "methods": methods_of(self.translator.model),

@@ -167,10 +167,11 @@ class Service:
 
     def language(self, code: str, known: list[str]) -> str:
         """The known code that matches a client's code; raises if there is none."""
-        found = languages.among(code, known)
-        if found is None:
-            raise RefusedError(400, f"{code[:40]} is not supported")
-        return found
+        wanted = languages.canonical(code)
+        for one in (wanted, languages.canonical(languages.without_region(wanted))):  # en-GB is also en
+            if one in known:
+                return one
+        raise RefusedError(400, f"{code[:40]} is not supported")
 
     # --- work
 
