@@ -4,6 +4,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import chain, count, product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -114,13 +115,13 @@ class Service:
             return "the models are being loaded"
         return next((f"{name}: {worker.trouble}" for name, worker in self.workers.items() if worker.trouble), "")
 
-    # --- choosing a model
+    # --- choosing a model; requests get here when all are loaded
 
     def of_kind(self, kind: str) -> dict[str, Worker]:
         """The models that translate ("translate") or describe pictures ("caption")."""
         return {name: worker for name, worker in self.workers.items() if worker.about["kind"] == kind}
 
-    @property
+    @cached_property
     def routes(self) -> dict[tuple[str, str], Route]:
         """Each pair of codes and its first translator, then the pairs that two models translate through English."""
         translators = self.of_kind("translate").values()
@@ -134,7 +135,7 @@ class Service:
                 found.setdefault((source, target), (first, second))
         return found
 
-    @property
+    @cached_property
     def reachable(self) -> dict[str, list[str]]:
         """Source code -> target codes."""
         found: dict[str, list[str]] = {}
@@ -142,7 +143,7 @@ class Service:
             found.setdefault(source, []).append(target)
         return found
 
-    @property
+    @cached_property
     def targets(self) -> list[str]:
         """The codes of all target languages, without duplicates."""
         return list(dict.fromkeys(code for codes in self.reachable.values() for code in codes))
