@@ -205,8 +205,8 @@ class DocumentTrace:
         for one in self.sentences:
             number = f"{100 * one.weight:3.0f}"
             head = paint(number, _BARS, _level(one.weight) / (LEVELS - 1)) if hues else number
-            for number, line in enumerate(self._lines(one, show.across - 5)):
-                text = "     " if number else f"{head}  "
+            for at, line in enumerate(self._lines(one, show.across - 5)):
+                text = "     " if at else f"{head}  "
                 for place, (gap, word, _, level) in enumerate(line):
                     stars = "**" if level >= LEVELS // 2 else "*" if level >= LEVELS // 4 else ""
                     shown = paint(word, hues, level / (LEVELS - 1)) if hues else f"{stars}{word}{stars}"

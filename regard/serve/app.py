@@ -140,12 +140,12 @@ def add_page(app: FastAPI) -> None:
     mimetypes.add_type("text/javascript", ".js")  # some systems have an older type, which browsers refuse for modules
     # By name, in memory: reading a file would cost a millisecond or two and an open file. The first folder wins.
     files: dict[str, tuple[bytes, bytes | None, str, dict[str, str]]] = {}
-    for path in [path for folder in FOLDERS for path in sorted(folder.iterdir()) if path.is_file()]:
-        plain = path.read_bytes()
+    for file in [file for folder in FOLDERS for file in sorted(folder.iterdir()) if file.is_file()]:
+        plain = file.read_bytes()
         headers = {"ETag": f'"{hashlib.sha256(plain).hexdigest()[:32]}"', "Vary": "Accept-Encoding"}
         packed = gzip.compress(plain, mtime=0) if len(plain) > _SMALL else None
-        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        files.setdefault(path.name, (plain, packed, kind, headers))
+        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+        files.setdefault(file.name, (plain, packed, kind, headers))
 
     async def answer(name: str, request: Request) -> Response:
         """A file; 304 without content if the client has it already."""
