@@ -3,7 +3,7 @@ FROM python:3.12-slim
 
 RUN useradd --create-home --uid 1000 regard
 WORKDIR /opt/regard
-COPY pyproject.toml constraints.txt requirements-serve.txt README.md LICENSE ./
+COPY pyproject.toml setup.py constraints.txt requirements-serve.txt README.md LICENSE ./
 COPY regard regard
 COPY models models
 # The CPU build of PyTorch: the default one brings gigabytes of CUDA libraries.

@@ -60,6 +60,10 @@ def test_a_wheel_installed_elsewhere_trains_and_translates(venv, tree, tmp_path)
     (wheel,) = tmp_path.glob("regard-*.whl")
     subprocess.run([*PIP, "--python", venv, "install", "--no-deps", "--no-compile", "--no-index", wheel], check=True)
     (packages,) = (venv / "lib").glob("python*/site-packages")
+    (described,) = packages.glob("regard-*.dist-info/METADATA")
+    links = re.findall(r"\]\((\S+?)\)", described.read_text(encoding="utf-8"))
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith("https://")] == []  # PyPI has no files beside the README
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     shutil.rmtree(tree)
     check_use(venv, tmp_path)
