@@ -85,8 +85,10 @@ def trace_pairs(
                 translator.model(*batch)
             for row, place in enumerate(places):
                 texts = encoded[place], translator.target_vocabulary.tokenised(written[place])
-                sides = (tokens_of(text, ended=True) for text in texts)
-                found[place] = assemble(translator.model, seen, *sides, row, about=translator.about, weights_alone=True)
+                source, target = (tokens_of(text, ended=True) for text in texts)
+                found[place] = assemble(
+                    translator.model, seen, source, target, row, about=translator.about, weights_alone=True
+                )
         yield from (found[place] for place in range(len(some)))
 
 
