@@ -294,7 +294,7 @@ def test_the_comparison_sees_what_differs() -> None:
 
 
 def test_translations_are_those_of_python(js: Engine, models: dict[str, TranslationModel]) -> None:
-    given = ["ba da fo", "lu me ko. ba", "ba " * 60 + "da", "qq ba", "BA DA", "ba\nda"]
+    given = ["ba da fo", "lu me ko. ba", "ba " * 60 + "da", "qq ba", "BA DA", "BA " * 60 + "DA", "ba\nda"]
     for model in models.values():
         for text in given:
             for beam in (1, 5):
