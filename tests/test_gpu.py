@@ -26,7 +26,7 @@ from regard.look.record import record
 from regard.models.registry import MODELS, build
 from regard.runs.experiment import resolve
 from regard.runs.settings import TrainConfig
-from regard.training.captioning import CaptionBatch
+from regard.training.caption_data import CaptionBatch
 from regard.training.distributed import Ranks
 from regard.training.events import Skipped, Stepped, Validated
 from regard.training.loop import pinned, seed_everything

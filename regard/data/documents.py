@@ -172,12 +172,13 @@ class DocumentSet:
         self.words, self.lengths, self.labels = words.values, lengths.values, label
         self.counts = lengths.lengths[:]
         self.sizes = words.lengths[:]  # [D] words of each document
+        self.sides = self.sizes, self.sizes
 
     def __len__(self) -> int:
         return len(self.counts)
 
-    def batch(self, numbers: Sequence[int]) -> DocumentBatch:
-        """The documents `numbers`, in that order; without numbers, an empty batch."""
+    def batch(self, numbers: Sequence[int], epoch: int = 0) -> DocumentBatch:
+        """These documents, in that order."""
         chosen = [int(number) for number in numbers]
         words, lengths = ([column.row(k) for k in chosen] for column in (self._words, self._lengths))
         nothing = np.zeros(0, np.int64)  # there may be no documents
