@@ -1,7 +1,7 @@
 """A copy of a model for the steps of one search.
 
-It has the weights of the model, laid out for products of few rows, and calls `forward` of its modules directly. A step
-of one sentence makes about a hundred small calls, of which nn.Module's own bookkeeping takes a fifth of the time.
+Its weights are laid out for products of few rows, and `forward` of its modules is called directly: a step of one
+sentence is about a hundred small calls, and nn.Module's own bookkeeping would take a fifth of its time.
 """
 
 from collections.abc import Callable
