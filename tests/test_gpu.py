@@ -33,8 +33,6 @@ from regard.training.loop import pinned, seed_everything
 from regard.training.objectives import (
     consistent_likelihood,
     likelihood,
-    packed_consistent_likelihood,
-    packed_likelihood,
 )
 from regard.training.start import train
 from regard.training.task import Loss, Task
@@ -216,7 +214,7 @@ class PackedBatches(FewBatches):
         return int((batch.target != 0).sum()), len(batch.queries)
 
     def loss(self, model, batch):
-        return Loss(packed_likelihood(model, batch, smoothing=0.1)[0])
+        return Loss(likelihood(model, batch, smoothing=0.1)[0])
 
 
 @pytest.mark.parametrize("capture", [False, True], ids=["plain", "captured"])
@@ -241,7 +239,7 @@ class AgreeingPacked(PackedBatches):
     """The same, end to end."""
 
     def loss(self, model, batch):
-        return Loss(packed_consistent_likelihood(model, batch, 2.0, smoothing=0.1))
+        return Loss(consistent_likelihood(model, batch, weight=2.0, smoothing=0.1))
 
 
 @pytest.mark.parametrize("batches", [Agreeing, AgreeingPacked])

@@ -83,14 +83,11 @@ class TranslationTask(Task):
         """Cross-entropy of the target with label smoothing; with links, plus `guided` times the alignment loss; plus
         `coverage` times the coverage loss. With `consistency`, R-Drop over two passes."""
         smoothing, agreement = self.config.label_smoothing, self.config.consistency
-        if isinstance(batch, PackedBatch):
-            if agreement:
-                return Loss(objectives.packed_consistent_likelihood(model, batch, agreement, smoothing))
-            return Loss(objectives.packed_likelihood(model, batch, smoothing)[0])
-        inputs = batch.source, batch.source_lengths, batch.target
+        packed = isinstance(batch, PackedBatch)
+        inputs = (batch,) if packed else (batch.source, batch.source_lengths, batch.target)
         if agreement:
             return Loss(objectives.consistent_likelihood(model, *inputs, weight=agreement, smoothing=smoothing))
-        if not isinstance(batch, LinkedBatch) and not self.config.coverage:
+        if packed or not (isinstance(batch, LinkedBatch) or self.config.coverage):
             return Loss(objectives.likelihood(model, *inputs, smoothing=smoothing)[0])
         name = guided_module(model, self.config.guided_layer)
         with record(model, [name], detach=False) as seen:
