@@ -24,14 +24,13 @@ from regard.core.scores import Perceptron, check_width, is_dot, is_perceptron, s
 from regard.kernels import cpu
 from regard.kernels.cpu import ARM
 from regard.kernels.recur import Loop
-from regard.kernels.recur import refusal as no_collecting
 from regard.kernels.torch_attention import fused_attend
 
 TRITON = find_spec("triton") is not None
 LONGEST, WIDEST_HEAD = 128, 128  # maximum words and head width of Triton's attention
 MOST_BEAMS = 16  # maximum for the kernels of a search, which rank continuations in registers
 
-FUSED, LIBRARY, TRITON_DOT = "torch's fused attention", "torch's recurrent kernels", "Triton attention"
+FUSED, TRITON_DOT = "torch's fused attention", "Triton attention"
 END_TO_END = "sentences end to end without padding"
 ONE_SLOT = "plain; a memory of one slot is taken as it is"
 IN_A_LOOP = "inside a recurrence the gradients of keys and values are formed once, after the loop"
@@ -232,12 +231,6 @@ def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Nor
 KEEPS: dict[Blend, bool] = {cells.update_keeps: True, cells.update_writes: False}  # the blends of Triton's cells
 
 
-def cell_path(device: str, dtype: torch.dtype = torch.float32) -> Choice:
-    """The form of the elementwise half of a GRU or LSTM cell."""
-    why = no_triton(device, dtype)
-    return Choice("plain", why) if why else Choice("Triton")
-
-
 def gru(input_gates: Tensor, state: Tensor, U_gates: LinearMap, U: LinearMap, blend: Blend) -> Tensor:
     """`regard.core.cells.gru`."""
     if blend not in KEEPS or no_triton(state.device.type, state.dtype):
@@ -274,25 +267,7 @@ def lstm(input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tenso
     return _known_in_low_precision(hidden, rounded), cell
 
 
-# --- recurrences, the loss, captured steps ---------------------------------------------------------------------------
-
-NOT_IN_A_LIBRARY = {
-    "gru": "no library has this cell",
-    "fed": "each step reads what the model attended to in the step before",
-    "lstmn": "each step attends to all steps before it",
-}
-
-
-def recurrence_path(device: str, recurrence: str) -> Choice:
-    """The form of a recurrence: all steps in one call of torch, or a loop."""
-    why = NOT_IN_A_LIBRARY.get(recurrence) or no_library(device)
-    return Choice("loop", why) if why else Choice(LIBRARY)
-
-
-def gradients_path() -> Choice:
-    """When a loop forms the gradients of its matrices."""
-    why = no_collecting()
-    return Choice("at each step", why) if why else Choice("once, after the loop")
+# --- the loss, batches, captured steps -------------------------------------------------------------------------------
 
 
 def loss_path(output: Any) -> Choice:
@@ -332,13 +307,6 @@ def beam_kernels(logits: Tensor, beams: int, plain: bool) -> Any:
     if plain or beams > MOST_BEAMS or no_triton(logits.device.type, logits.dtype):
         return None
     return import_module("regard.kernels.beams")
-
-
-def search_path(device: str) -> Choice:
-    """The form of the bookkeeping of a beam search."""
-    why = no_triton(device)
-    rest = f"more than {MOST_BEAMS} beams, prefixes, terms and banned repeats take the plain form"
-    return Choice("plain", why) if why else Choice("Triton, three launches a token", rest)
 
 
 # --- products, dropout, padding --------------------------------------------------------------------------------------
