@@ -52,7 +52,12 @@ def document_files(config: DocumentDataConfig, files: tuple[str, ...]) -> Corpus
             for number, line in enumerate(read_lines(path, config, digests), start=1):
                 total += 1
                 where = f"{path}, line {number}"
-                text, label = _from_json(line, config, where) if kind == ".jsonl" else _from_tsv(line, where)
+                if kind == ".jsonl":
+                    text, label = _from_json(line, config, where)
+                else:
+                    label, tab, text = line.partition("\t")
+                    if not tab or not label:
+                        raise DataError(f"{where}: expected label, tab and text; got {line[:40]!r}.")
                 yield Labelled(total, text, label)
 
     return Corpus(read, files, [config.invalid])
@@ -72,13 +77,6 @@ def _from_json(line: str, config: DocumentDataConfig, where: str) -> tuple[str, 
     if not isinstance(text, str) or not isinstance(label, str | int):
         raise DataError(f"{where}: '{config.text}' must be text and '{config.label}' text or an integer.")
     return text, str(label)
-
-
-def _from_tsv(line: str, where: str) -> tuple[str, str]:
-    label, tab, text = line.partition("\t")
-    if not tab or not label:
-        raise DataError(f"{where}: expected label, tab and text; got {line[:40]!r}.")
-    return text, label
 
 
 def find_documents(config: DocumentDataConfig) -> Corpus[Labelled]:

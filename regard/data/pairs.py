@@ -64,12 +64,6 @@ def link_pieces(links_of: Callable[[int], Array], vocabularies: Sequence[Vocabul
     return torch.from_numpy(found)
 
 
-def same_words(vocabulary: Vocabulary, ids: list[int], text: str) -> bool:
-    """Whether the words of `text` can be recovered from its ids; an unknown space character hides a word."""
-    words = vocabulary.words_of(ids)
-    return bool(words) and max(words) + 1 == len(text.split())
-
-
 class PairSet:
     """Pairs of id rows with END. `lines` are their line numbers in the corpus, `links` their word links."""
 
@@ -196,11 +190,13 @@ class PairEncoding(Encoding[Pair]):
         return fit._replace(columns={**columns, "links": self._links(fit)} if self.aligned else columns)
 
     def _links(self, rows: Rows[Pair]) -> list[list[int]]:
-        """The links of each pair; none if its words cannot be recovered from its pieces."""
+        """The links of each pair; none if its words cannot be recovered from its pieces: an unknown space character
+        hides a word."""
         found = []
         for number, pair in enumerate(rows.items):
-            pieces = [rows.columns[side].row(number)[:-1].tolist() for side in SIDES]
-            known = all(map(same_words, self.vocabularies, pieces, self.texts(pair)))
+            pieces = (rows.columns[side].row(number)[:-1].tolist() for side in SIDES)
+            words = (one.words_of(ids) for one, ids in zip(self.vocabularies, pieces, strict=True))
+            known = [max(some, default=-1) + 1 for some in words] == [len(text.split()) for text in self.texts(pair)]
             found.append([word for link in pair.links if known for word in link])
         return found
 
