@@ -24,8 +24,8 @@ def likelihood(model: nn.Module, *inputs: Any, smoothing: float = 0.0) -> tuple[
     """
     packed = _packed(model, *inputs)
     if packed:
-        *inputs, target = packed
-        return output_likelihood(model, model.hidden_packed(*inputs), target, smoothing)  # type: ignore[operator]
+        *rest, target = packed
+        return output_likelihood(model, model.hidden_packed(*rest), target, smoothing)  # type: ignore[operator]
     if loss_path(getattr(model, "output", None)).name == "plain":
         return cross_entropy(model(*inputs), inputs[-1], smoothing)
     return output_likelihood(model, model.hidden(*inputs), inputs[-1], smoothing)  # type: ignore[operator]
@@ -60,7 +60,8 @@ def consistent_likelihood(model: nn.Module, *inputs: Any, weight: float, smoothi
 
     (CE(p) + CE(q)) / 2 + weight / 4 (KL(p || q) + KL(q || p)),  half of the paper's loss with alpha = weight
     """
-    packed, output, target = _packed(model, *inputs), getattr(model, "output", None), inputs[-1]
+    packed, target = _packed(model, *inputs), inputs[-1]
+    output: Any = getattr(model, "output", None)
     if packed:
         source, slots, words, queries, target = packed
         twice = *_twice(source, slots), *_twice(words, queries)

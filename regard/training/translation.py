@@ -6,6 +6,7 @@ If the corpus is aligned, attention can be guided: one head is trained towards t
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +40,7 @@ class TranslationTask(Task):
         self.linked = bool(config.guided and data.encoding.aligned)
 
     def load(self, numbers: Sequence[int], epoch: int) -> Batch | LinkedBatch:
-        batch = super().load(numbers, epoch)
+        batch: Batch = super().load(numbers, epoch)
         if not self.linked:
             return batch
         return LinkedBatch(*batch, links=link_pieces(self.data.train.links, self.data.vocabularies, batch))
@@ -83,11 +84,12 @@ class TranslationTask(Task):
         """Cross-entropy of the target with label smoothing; with links, plus `guided` times the alignment loss; plus
         `coverage` times the coverage loss. With `consistency`, R-Drop over two passes."""
         smoothing, agreement = self.config.label_smoothing, self.config.consistency
-        packed = isinstance(batch, PackedBatch)
-        inputs = (batch,) if packed else (batch.source, batch.source_lengths, batch.target)
+        inputs: tuple[Any, ...] = (batch,)
+        if not isinstance(batch, PackedBatch):
+            inputs = batch.source, batch.source_lengths, batch.target
         if agreement:
             return Loss(objectives.consistent_likelihood(model, *inputs, weight=agreement, smoothing=smoothing))
-        if packed or not (isinstance(batch, LinkedBatch) or self.config.coverage):
+        if isinstance(batch, PackedBatch) or not (isinstance(batch, LinkedBatch) or self.config.coverage):
             return Loss(objectives.likelihood(model, *inputs, smoothing=smoothing)[0])
         name = guided_module(model, self.config.guided_layer)
         with record(model, [name], detach=False) as seen:
