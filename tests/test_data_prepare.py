@@ -114,7 +114,7 @@ def test_pairs_are_tokenised_as_they_stand_in_the_file(tmp_path):
         source, target = pair(made.train, index)
         assert source[-1] == target[-1] == END
         assert len(source) == made.train.sides[0][index]
-        assert len(target) == made.train.target_lengths[index]
+        assert len(target) == made.train.sides[1][index]
         line = text[made.train.lines[index] - 1]
         assert made.vocabularies[0].encode(line).ids == source[:-1].tolist()
     assert not {source for source, _ in made.shown} & {text[line - 1] for line in made.train.lines}
