@@ -20,7 +20,7 @@ from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.kernels.choose import lstm, refused
 from regard.kernels.graphs import Recorded
-from regard.kernels.step_model import LowPrecisionLinear
+from regard.kernels.step_model import CastLinear
 from regard.layers.recurrent import StackedLSTM
 from regard.look.record import record
 from regard.models.registry import MODELS, build
@@ -457,7 +457,7 @@ def test_products_of_any_width_are_the_plain_ones(width: int) -> None:
         assert (found.shape, found.dtype) == (plain.shape, plain.dtype)
         torch.testing.assert_close(found, plain, rtol=2**-6, atol=2**-6 * float(plain.detach().abs().max()))
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
-        torch.testing.assert_close(LowPrecisionLinear(linear)(x), results[0][0], rtol=2**-6, atol=2**-6)
+        torch.testing.assert_close(CastLinear(linear)(x), results[0][0], rtol=2**-6, atol=2**-6)
 
 
 def test_gradients_of_weights_are_added_up_in_float32() -> None:

@@ -366,7 +366,7 @@ def test_a_layer_for_steps_keeps_its_own_matrix_beside_the_aligned_one(bias: boo
     torch.manual_seed(0)
     linear, x = torch.nn.Linear(12, 5, bias=bias), torch.randn(3, 12)
     with torch.no_grad():
-        low = step_model.LowPrecisionLinear(linear)
+        low = step_model.CastLinear(linear)
         assert low.wide.shape == (5, 16)
         torch.testing.assert_close(low.weight.float(), linear.weight, rtol=2**-7, atol=2**-7)
         torch.testing.assert_close(low(x).float(), linear(x), rtol=2**-5, atol=2**-5)

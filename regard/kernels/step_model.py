@@ -24,7 +24,7 @@ def for_steps(model: Any) -> Any:
         return model
     if all(weight.is_cpu for weight in model.parameters()):
         return called_directly(model, TransposedLinear)
-    return called_directly(model, LowPrecisionLinear) if torch.is_autocast_enabled("cuda") else model
+    return called_directly(model, CastLinear) if torch.is_autocast_enabled("cuda") else model
 
 
 class TransposedLinear(nn.Module):
@@ -50,7 +50,7 @@ class TransposedLinear(nn.Module):
         return rows.view(*x.shape[:-1], -1)
 
 
-class LowPrecisionLinear(nn.Linear):
+class CastLinear(nn.Linear):
     """nn.Linear on a GPU under autocast: its weights are cast, and padded to a multiple of eight, once."""
 
     def __init__(self, linear: nn.Linear) -> None:

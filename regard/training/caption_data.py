@@ -69,7 +69,7 @@ class Album:
         return CaptionBatch(source, torch.full((len(source),), self.size), *pad(self.targets.take(numbers)))
 
 
-class Drawn:
+class Drawings:
     """The pictures of the built-in corpus with these numbers, drawn on demand."""
 
     def __init__(self, numbers: range, seed: int, grid: int) -> None:
@@ -160,14 +160,14 @@ class Photographs:
         return Album(read, **columns)
 
 
-def find_pictures(config: CaptionConfig, model: Any) -> list[Drawn | Photographs]:
+def find_pictures(config: CaptionConfig, model: Any) -> list[Drawings | Photographs]:
     """The pictures to train on, and those for validation where these are not held out by the settings of all tasks."""
     if config.corpus == "shapes":
         if model.encoder != "small":
             raise ConfigError(f"The drawn pictures of shapes need model.encoder='small'; got {model.encoder!r}.")
         count = config.size - min(config.held_out, max(1, config.size // 10))
         parts = range(count), range(count, config.size)
-        return [Drawn(part, config.seed, model.grid) for part in parts if part]
+        return [Drawings(part, config.seed, model.grid) for part in parts if part]
     if not config.images:
         raise ConfigError('There is no corpus: give data.images (and data.captions), or data.corpus="shapes".')
     given = (config.images, config.captions), (config.dev_images, config.dev_captions)
