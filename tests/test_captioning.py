@@ -22,8 +22,8 @@ from regard.models.registry import build
 from regard.runs.experiment import Experiment, resolve
 from regard.runs.folder import find_weights, read_tensors
 from regard.runs.settings import TrainConfig
-from regard.training.caption_data import Album, CaptionEncoding
-from regard.training.captioning import CaptionBatch, Captioning, doubly_stochastic, on_objects
+from regard.training.caption_data import Album, CaptionBatch, CaptionEncoding
+from regard.training.captioning import Captioning, doubly_stochastic, on_objects
 from regard.training.objectives import cross_entropy
 from regard.training.start import train
 
@@ -137,7 +137,7 @@ def test_the_soft_objective_is_likelihood_and_penalty(tmp_path: Path):
     batch = task.load([0, 1, 2], 0)
     plain = task.loss(model, batch)
     with record(model) as seen:
-        logits = model(batch.source, batch.lengths, batch.target)
+        logits = model(batch.source, batch.source_lengths, batch.target)
     nll, _ = cross_entropy(logits, batch.target)
     assert float(plain.total.detach()) == pytest.approx(float(nll.detach()), rel=1e-5)
     assert task.count(batch) == (int((batch.target != 0).sum()), 3)

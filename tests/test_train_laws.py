@@ -148,7 +148,7 @@ def test_hard_attention_maximises_the_papers_objective(tmp_path: Path):
     torch.manual_seed(4)
     torch.rand(())  # whether the expectation is taken
     with draw_places(model.attention, torch.zeros(3, dtype=torch.bool)) as drawn:
-        words = words_logprob(model(batch.source, batch.lengths, batch.target), batch.target)
+        words = words_logprob(model(batch.source, batch.source_lengths, batch.target), batch.target)
     total = rewards = 0.0
     for row, length in enumerate(batch.target_lengths.tolist()):
         written = float(words[row, :length].sum())
