@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.api import aligning
-from regard.api.aligning import ARGMAX, Linking, link, weigh_pairs
+from regard.api.aligning import ARGMAX, Linking, check_attends, link, trace_pairs, traceable, weigh_pairs
 from regard.api.drafts import Translation
 from regard.api.heads import CHOICE, FILE, Heads
 from regard.api.loading import Run, load
@@ -35,6 +34,7 @@ from regard.cluster.shards import (
     forget,
     join,
     make_plan,
+    need_parquet,
     output_name,
 )
 from regard.errors import ConfigError, DataError, RegardError, RunError, check_known
@@ -182,6 +182,8 @@ def translate_corpus(
     (2, ['questions.txt'])
     """
     check_known("format", format, FORMATS)
+    if format == "parquet":
+        need_parquet()  # before anything is translated
     if align and format == "text":
         raise ConfigError("Text has no place for links; use --format jsonl or parquet with --align.")
     where = Where(**{field.name: options.pop(field.name) for field in fields(Where) if field.name in options})
@@ -225,7 +227,7 @@ def align_corpus(
     """
     runs = [run, back] if back else [run]
     for folder in runs:
-        aligning.check_attends(folder)
+        check_attends(folder)
     task = {"work": "align", "links": [how.method, how.threshold, asdict(heads), how.join],
             "runs": [_about(folder) for folder in runs]}  # fmt: skip
     start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how, heads)
@@ -238,7 +240,7 @@ def report_corpus(
     run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where, progress: Progress | None = None
 ) -> CorpusResult:
     """Measure every head over `pairs`, two files or one TSV file; the output is for `read_report`."""
-    aligning.check_attends(run)
+    check_attends(run)
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
         total = Report()
@@ -305,8 +307,7 @@ def start_measuring(run: Path, device: str) -> Work:
     def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
         total = Report()
         for part in _parts(rows, count):
-            pairs = list(aligning.traceable(translator, part).values())
-            for trace in translator.trace_pairs([pair[0] for pair in pairs], [pair[1] for pair in pairs], names):
+            for trace in trace_pairs(translator, list(traceable(translator, part).values()), names):
                 total.add(trace)
         yield total.as_data()
         yield from ({} for _ in rows[1:])

@@ -27,8 +27,8 @@ from regard.look.html import Page, draw_into, envelope
 from regard.look.palette import ink_on, mix, paint, palette
 from regard.look.record import Recorded, record
 from regard.look.table import chosen
-from regard.look.text import columns, label, visible, wrap
 from regard.models.document import DocumentClassifier, groups
+from regard.text.visible import columns, label, visible, wrap
 
 VERSION = 1
 LEVELS = 16  # different shades

@@ -28,10 +28,10 @@ from regard.look.maps import background, describe, map_of, region_of, shares_of,
 from regard.look.measure import measure
 from regard.look.palette import DARK, DIVERGING, PALETTES, palette, ramp
 from regard.look.table import CAPTION_VIEWS, STILL, Show, arrange, choose, tokens_of
-from regard.look.text import label, visible
 from regard.look.trace_data import KINDS, Attended, TraceData
 from regard.look.trace_file import fits, half, write
 from regard.sealed import write_output
+from regard.text.visible import label, visible
 
 _OPENS = {"heads": "compare", "beam": "beam", "steps": "steps"}
 _STYLES = ("theme", "controls", "translate", "pictures", "steps", "search", "captions")

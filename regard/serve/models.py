@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.api.drafts import Translation
 from regard.api.flags import NOTES
 from regard.api.heads import is_fixed
+from regard.api.looking import check_changes
 from regard.api.measuring import report_heads
 from regard.api.tracing import describe_forced
 from regard.api.trained import Trained
@@ -221,7 +222,7 @@ class TranslationModel(ServedModel):
             if kind is SetRow and "position" in fields:
                 fields["weights"] = fields.pop("position")
             changes.append(kind(**fields))
-        self.translator.check_changes(changes)
+        check_changes(self.translator, changes)
         return changes
 
     def _source(self, text: str) -> list[int]:

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from regard.look.draw import still
 from regard.look.draw.matrix import canvas, note
 from regard.look.palette import FAINT, INK, Colour, ink_on
-from regard.look.text import columns, wrap
+from regard.text.visible import columns, wrap
 
 SIZE, LETTER, LINE = 10.0, 0.602, 1.75  # points; width of a letter and height of a line, in parts of the size
 WIDTH, BAR = 78, 5  # letters of a line, and of the weight before it

@@ -12,8 +12,8 @@ from regard.look.draw import matrix
 from regard.look.measure import measure
 from regard.look.palette import FAINT, INK
 from regard.look.table import Label, Show, Table, arrange, leading_modules
-from regard.look.text import columns, label
 from regard.look.trace_data import TraceData
+from regard.text.visible import columns, label
 
 _LONGEST = 16  # letters of a name
 _ORDINALS = {2: "second", 3: "third"}

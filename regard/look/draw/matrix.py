@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from regard.look.palette import CHANGED, FAINT, INK, SHADES, ink_on, mix
 from regard.look.palette import palette as find_palette
 from regard.look.table import Label, Show, Table, arrange, summary
-from regard.look.text import columns, label, visible, wrap
 from regard.look.trace_data import TraceData
+from regard.text.visible import columns, label, visible, wrap
 
 _SLANTED = {"ha": "left", "va": "center_baseline", "rotation_mode": "anchor"}
 _MOST_SQUARES = 60  # beyond, squares become one image: viewers cannot open an SVG of a hundred thousand shapes
