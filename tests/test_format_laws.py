@@ -414,7 +414,7 @@ def document_of(kind: str, draw: random.Random) -> dict[str, str]:
     words = [escaped(draw.choice(WORDS)) for _ in range(4)]
     if kind == "odt":
         body = f'<text:h>{words[0]}</text:h><text:p>{words[1]} <text:span text:style-name="T1">{words[2]}</text:span>'
-        body += f"<text:s/>{words[3]}<text:note><text:p>n</text:p></text:note></text:p>"
+        body += f"{draw.choice(('<text:s/>', '<text:line-break/>', '<text:tab/>'))}{words[3]}<text:note><text:p>n</text:p></text:note></text:p>"
         names = 'xmlns:text="urn:t" xmlns:office="urn:o"'
         styles = "<office:automatic-styles>Words here</office:automatic-styles>"
         return {"mimetype": "application/vnd.oasis.opendocument.text",
@@ -455,13 +455,35 @@ def test_archives(kind: str, count: int) -> None:
                     assert all(one.getparent().tag.endswith("}r") for one in paragraph.iter("{*}t"))
                     assert not (paragraph.text or "").strip()
                     assert not any((one.tail or "").strip() for one in paragraph.iter())
-            if kind != "odt":
-                unchanged = sum(len(one.text) == 0 for one in document.segments)
-                assert not unchanged
-                words = "".join("".join(one.text.split()) for one in found)
-                assert Counter(words) - Counter(texts(after)) == Counter()
+            words = "".join("".join(one.text.split()) for one in found)
+            assert Counter(words) - Counter(texts(after)) == Counter()
         segments += len(found)
     assert segments > count / 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "member", "text"),
+    [
+        ("odt", "content.xml", "<text:p>{tab}One ends.{line}Two ends.{line}</text:p>"),
+        (
+            "docx",
+            "word/document.xml",
+            "<w:p><w:r>{tab}<w:t>One ends.</w:t>{line}<w:t>Two ends.</w:t>{line}</w:r></w:p>",
+        ),
+    ],
+)
+def test_a_line_break_ends_a_word_and_an_indent_stays(kind: str, member: str, text: str) -> None:
+    tab, line = ("<text:tab/>", "<text:line-break/>") if kind == "odt" else ("<w:tab/>", "<w:br/>")
+    written = text.format(tab=tab, line=line)
+    data = archive({member: f'<x xmlns:text="urn:t" xmlns:w="urn:w">{written}</x>'})
+    document = read_document(data, f"x.{kind}")
+    (segment,) = document.segments
+    assert segment.text == "One ends. Two ends."
+    found = shuffled(segment, random.Random(1))._replace(text="un deux trois", links=[], sentences=[])
+    after = unpacked(document.write([place_tags(segment, found)]))[member].decode()
+    order = re.findall(f"{tab}|{line}|un|deux|trois", after)
+    assert [one for one in order if "<" not in one] == ["un", "deux", "trois"]
+    assert (order[0], order[-1], order.count(line)) == (tab, line, 2)
 
 
 def test_real_text_of_an_installed_package() -> None:

@@ -17,7 +17,7 @@ from xml.parsers import expat
 
 from regard.errors import DataError
 from regard.files import html
-from regard.files.segment import Builder, Part, framed
+from regard.files.segment import Builder, Part, framed, keep_outer_breaks
 
 LARGEST = 256 << 20  # bytes of all members, uncompressed; they are copied in blocks
 LARGEST_TEXT = 32 << 20  # bytes of the members to translate, which are in memory
@@ -107,7 +107,7 @@ _TEXT = html.Rules(
         "text:note", "draw:frame", "office:annotation", "office:automatic-styles", "office:styles", "office:scripts",
         "office:font-face-decls", "text:sequence-decls", "text:tracked-changes", "table:calculation-settings",
     )),
-    void=(), raw=(), ignore_case=False,
+    void=(), raw=(), breaks=frozenset(("text:line-break", "text:s", "text:tab")), ignore_case=False,
 )  # fmt: skip
 ODT = Members(re.compile(r"content\.xml|styles\.xml"))
 read_odt = partial(read_members, read=partial(html.read, rules=_TEXT))
@@ -189,7 +189,7 @@ class Names(NamedTuple):
             """An unchanged paragraph as it was, otherwise without empty runs."""
             return raw if inner == raw else (opening + inner.replace("\0", base or "") + close).replace(empty, "")
 
-        yield from framed(raw, 0, len(raw), builder.build(raw, html.escape, wrap))
+        yield from framed(raw, 0, len(raw), keep_outer_breaks(builder.build(raw, html.escape, wrap)))
         yield end
 
 
