@@ -414,7 +414,8 @@ def document_of(kind: str, draw: random.Random) -> dict[str, str]:
     words = [escaped(draw.choice(WORDS)) for _ in range(4)]
     if kind == "odt":
         body = f'<text:h>{words[0]}</text:h><text:p>{words[1]} <text:span text:style-name="T1">{words[2]}</text:span>'
-        body += f"{draw.choice(('<text:s/>', '<text:line-break/>', '<text:tab/>'))}{words[3]}<text:note><text:p>n</text:p></text:note></text:p>"
+        space = draw.choice(("<text:s/>", "<text:line-break/>", "<text:tab/>"))
+        body += f"{space}{words[3]}<text:note><text:p>n</text:p></text:note></text:p>"
         names = 'xmlns:text="urn:t" xmlns:office="urn:o"'
         styles = "<office:automatic-styles>Words here</office:automatic-styles>"
         return {"mimetype": "application/vnd.oasis.opendocument.text",
@@ -461,21 +462,20 @@ def test_archives(kind: str, count: int) -> None:
     assert segments > count / 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "member", "text"),
-    [
-        ("odt", "content.xml", "<text:p>{tab}One ends.{line}Two ends.{line}</text:p>"),
-        (
-            "docx",
-            "word/document.xml",
-            "<w:p><w:r>{tab}<w:t>One ends.</w:t>{line}<w:t>Two ends.</w:t>{line}</w:r></w:p>",
-        ),
-    ],
-)
-def test_a_line_break_ends_a_word_and_an_indent_stays(kind: str, member: str, text: str) -> None:
-    tab, line = ("<text:tab/>", "<text:line-break/>") if kind == "odt" else ("<w:tab/>", "<w:br/>")
-    written = text.format(tab=tab, line=line)
-    data = archive({member: f'<x xmlns:text="urn:t" xmlns:w="urn:w">{written}</x>'})
+BREAKS = {  # an indent, a line break, a member, and a paragraph with them
+    "odt": ("<text:tab/>", "<text:line-break/>", "content.xml", "<text:p>{0}One ends.{1}Two ends.{1}</text:p>"),
+    "docx": ("<w:tab/>", "<w:br/>", "word/document.xml",
+             "<w:p><w:r>{0}<w:t>One ends.</w:t>{1}<w:t>Two ends.</w:t>{1}</w:r></w:p>"),
+    "pptx": ("<a:fld><a:t>1</a:t></a:fld>", "<a:br><a:rPr/></a:br>", "ppt/slides/s.xml",
+             "<a:p>{0}<a:r><a:t>One ends.</a:t></a:r>{1}<a:r><a:t>Two ends.</a:t></a:r>{1}</a:p>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BREAKS)
+def test_a_line_break_ends_a_word_and_an_indent_stays(kind: str) -> None:
+    tab, line, member, text = BREAKS[kind]
+    written = text.format(tab, line)
+    data = archive({member: f'<x xmlns:a="urn:a" xmlns:text="urn:t" xmlns:w="urn:w">{written}</x>'})
     document = read_document(data, f"x.{kind}")
     (segment,) = document.segments
     assert segment.text == "One ends. Two ends."

@@ -22,6 +22,7 @@ from regard.files.segment import Builder, Part, framed, keep_outer_breaks
 LARGEST = 256 << 20  # bytes of all members, uncompressed; they are copied in blocks
 LARGEST_TEXT = 32 << 20  # bytes of the members to translate, which are in memory
 MOST_MEMBERS = 10_000
+_TAG = re.compile(r"</?([\w:]{1,100})")
 _OUTSIDE = re.compile(r"^[/\\]|(?:^|[/\\])\.\.(?:[/\\]|$)|[:\0]")
 
 
@@ -175,7 +176,8 @@ class Names(NamedTuple):
                     builder.close(close + begin, "run")
                 continue
             whole, (first, *_) = "".join(token.raw for token in run), run
-            name = (first.name or "").removeprefix(p)
+            tag = _TAG.match(whole)  # an element that is kept whole has no name
+            name = tag[1].removeprefix(p) if tag else ""
             if name in self.dropped or (first.name is None and not whole.strip()):
                 continue
             begin = f"<{p}r>\0{text}"  # the properties are not known yet
