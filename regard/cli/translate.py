@@ -252,6 +252,11 @@ def check_no_markup(file: Path, run: str, more: str = "") -> None:
     """Refuse a document whose markup would be translated as text; `more` follows --out in the sentence."""
     from regard.files.document import format_of
 
+    if not more and file.suffix == ".jsonl":
+        raise ConfigError(
+            f"{file.name} has JSON objects, not lines of text; name their text, as in regard translate {run} {file} "
+            "--on local --column text --out FOLDER."
+        )
     form = format_of(str(file))
     if form is not None and form.markup:
         raise ConfigError(

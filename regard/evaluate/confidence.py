@@ -25,7 +25,7 @@ DETACHED = 0.1  # weight of all detached sources, as a share of the true ones
 LEAST = 50  # sentences to fit on: each signal needs several
 _RIDGE = 1e-5  # keeps the slopes finite where a signal is constant or separates the labels
 SURE = 1e-3  # added to a negative log-probability, whose logarithm is taken
-_EDGES = re.compile(r"^\W+|\W+$")
+_EDGES = re.compile(r"^\W+|(?<!\W)\W+$")
 
 
 class Judged(NamedTuple):

@@ -308,6 +308,13 @@ def framed(raw: str, start: int, end: int, built: Segment) -> Iterator[Part]:
     yield raw[end:]
 
 
+def keep_outer_breaks(built: Segment) -> Segment:
+    """The segment whose breaks before its first and after its last word, such as an indent, stay there."""
+    ends = 0, len(built.text.rstrip(" "))
+    tags = (tag._replace(kind="void") if tag.kind == "break" and tag.at in ends else tag for tag in built.tags)
+    return built._replace(tags=tuple(tags))
+
+
 def has_words(text: str) -> bool:
     """Whether there is a letter or a digit to translate."""
     return any(map(str.isalnum, text))

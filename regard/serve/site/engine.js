@@ -767,7 +767,7 @@ export class Model {
 
   /** The ids of a translation or a prefix, given as text or pieces. */
   ids(given, name) {
-    if (typeof given === "string") return this.sizes(this.target.encode(given.replace(/\s+$/u, "")).ids, name);
+    if (typeof given === "string") return this.sizes(this.target.encode(given.trimEnd()).ids, name);
     const ids = given.map((piece) => {
       const id = this.target.numbers.get(piece);
       if (!(id > END)) throw new Refused(422, `There is no piece '${piece.slice(0, 40)}' in the target vocabulary.`);
@@ -811,7 +811,7 @@ function tokensOf({ text, pieces, spans, words }, ended) {
     const shown = characters
       .slice(start, end)
       .join("")
-      .replace(/^ +| +$/g, "");
+      .replace(/^ +|(?<! ) +$/g, "");
     return { text: shown || piece, piece, start, end, special: false, word: words[at] };
   });
   const size = characters.length;
