@@ -23,7 +23,7 @@ class Case:
     head: int | None = None  # None: the mean of all, or their sum
     shift: int = 0  # 1: row t + 1 is of word t
     first: int = 0  # the first target position whose value is wanted where source words are erased
-    effort: int = 2_000_000  # of integrated gradients: the most tokens in all of their backward passes
+    steps: int = 192  # of integrated gradients: the most gradients of a target word
 
     def value(self, logits: Tensor, words: Tensor) -> Tensor:
         """log p(word), or what it has more than that of `against`: logits [..., V] and words [...] -> [...]."""

@@ -10,6 +10,7 @@ from regard.errors import DataError
 from regard.look.case import TOKENS, Attributed, Case, inputs
 from regard.look.flow import source_embeddings, source_order
 
+MOST = 2_000_000  # tokens in the backward passes of the first integrated gradients
 COMPLETE = 1e-3  # by how much the sum of integrated gradients may differ from the log-probability that it explains
 
 
@@ -24,8 +25,8 @@ def integrate(case: Case) -> Attributed:
         x_s . integral over a from 0 to 1 of d log p(y_t | a x) / d x_s
 
     A row sums to log p(y_t | x) - log p(y_t | 0), and so does each part of the way. For the words of which that does
-    not hold to `COMPLETE`, the parts in which it holds least are halved (a ReLU makes the gradient jump there), as long
-    as `case.effort` lasts; `gap` says how much is missing. A model that jumps itself (hard attention, the edge of a
+    not hold to `COMPLETE`, the parts in which it holds least are halved (a ReLU makes the gradient jump there), up to
+    `case.steps` gradients; `gap` says how much is missing. A model that jumps itself (hard attention, the edge of a
     window) never gets there.
     """
     T, S, device = len(case.target), len(case.source), case.source.device
@@ -33,14 +34,13 @@ def integrate(case: Case) -> Attributed:
     fresh = torch.linspace(0, 1, 5, dtype=torch.float64, device=device).unfold(0, 2, 1)  # [N, 2]: parts of the way
     found, gaps = nodes.new_zeros(len(fresh), T, S), nodes.new_zeros(len(fresh), T)  # what is known of these parts
     known: list[tuple[Tensor, Tensor, Tensor]] = []  # the other parts: edges, attributions [N, T, S] and gaps [N, T]
-    rows, left, each = torch.arange(T, device=device), case.effort, len(nodes) * (T + S)  # tokens for a word and a part
-    if len(fresh) * T * each > left:
+    rows, left = torch.arange(T, device=device), case.steps
+    if len(fresh) * len(nodes) * T * (T + S) > MOST:
         raise DataError(
             f"Integrated gradients of {S} source and {T} target tokens would take hours; use the method gradient, or a "
             "shorter sentence."
         )
     while True:
-        left -= len(fresh) * len(rows) * each
         width = fresh[:, 1:] - fresh[:, :1]  # [N, 1]
         places = fresh.mean(1, keepdim=True) + width * nodes / 2  # [N, 3]
         slopes = _slopes(case, places.flatten(), rows.tolist()).unflatten(0, places.shape)  # [N, 3, R, S]
@@ -49,8 +49,9 @@ def integrate(case: Case) -> Attributed:
         gaps[:, rows] = (found[:, rows].sum(-1) - values[:, 1] + values[:, 0]).abs()
         edges, found, gaps = (torch.cat(parts) for parts in zip((fresh, found, gaps), *known, strict=True))
         rows = (gaps.sum(0) > COMPLETE).nonzero().flatten()
-        most = left // (2 * each * len(rows)) if len(rows) else 0  # parts that can be halved
-        if not most:
+        left -= places.numel()
+        most = left // (2 * len(nodes))  # parts that can be halved
+        if not len(rows) or most <= 0:
             return Attributed(found.sum(0), gap=gaps.sum(0))
         worst = gaps[:, rows].amax(1)
         coarse = worst.argsort(descending=True)[:most]
