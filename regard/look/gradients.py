@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import DataError
 from regard.look.case import TOKENS, Attributed, Case, inputs
-from regard.look.flow import source_embeddings, source_order
+from regard.look.flow import slope, source_embeddings, source_order
 
 MOST = 2_000_000  # tokens in the backward passes of the first integrated gradients
 COMPLETE = 1e-3  # by how much the sum of integrated gradients may differ from the log-probability that it explains
@@ -74,10 +74,7 @@ def _slopes(case: Case, shares: Tensor, words: Sequence[int]) -> Tensor:
             ids, vectors, leaf = caught[0]
             for t in words:
                 value = case.value(case.model.output(hidden[:, t]), target[:, t]).sum()
-                slope = torch.zeros_like(leaf)
-                if value.requires_grad:
-                    (slope,) = torch.autograd.grad(value, leaf, retain_graph=True, materialize_grads=True)
-                rows.append((vectors * slope).sum(-1))  # [A, S]
+                rows.append((vectors * slope(value, leaf)).sum(-1))  # [A, S]
         found.append(torch.stack(rows, dim=1)[:, :, list(source_order(ids[0], case.source))])
     return torch.cat(found).double()
 
