@@ -16,9 +16,9 @@ from regard.core.normalise import Causal
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
 from regard.decode.hypothesis import Hypothesis
-from regard.errors import ConfigError, DataError, ShapeError
+from regard.errors import ConfigError, DataError, ShapeError, numbered
 from regard.evaluate.confidence import Confidence
-from regard.look.change import Force
+from regard.look.change import Changed, Force
 from regard.look.record import AttentionCall, Recorded, attentions, record
 from regard.look.tokens import Side, Token
 from regard.look.trace import Trace
@@ -39,6 +39,15 @@ _NAMES = {
     "ForwardOnly": "monotonic",
     "NormedAdditive": "additive with offset",
 }
+
+
+def mark_unreached(changed: Changed, rows: int) -> list[dict[str, Any]]:
+    """The descriptions of changes; those of rows that the translation does not have say so."""
+    beyond = f" (no effect: the translation has {numbered('row', rows)})"
+    return [
+        {**one, "text": one["text"] + beyond} if change.where() is None and one.get("row", 0) >= rows else one
+        for change, one in zip(changed.changes, changed.describe(), strict=True)
+    ]
 
 
 def trace_forward(

@@ -345,7 +345,8 @@ class Translator(Trained):
             inputs, read = self._inputs(encoded.ids), tracing.tokens_of(encoded, ended=True)
             spelled = [vocabulary.encode(clean(text)) for text in chosen if isinstance(text, str)]
             trace = tracing.trace_forward(
-                self.model, inputs, written, read, vocabulary, topk, changes=(*changed.describe(), *forced),
+                self.model, inputs, written, read, vocabulary, topk,
+                changes=(*tracing.mark_unreached(changed, len(written)), *forced),
                 notes=tracing.notes_of(wrong, encoded, spelled), beam=tracing.beam_of(steps, vocabulary),
                 about=self.about,
             )  # fmt: skip
@@ -456,6 +457,7 @@ class Translator(Trained):
             raise DataError(
                 f"{self.name} has no attention to words; use another model, such as bahdanau or transformer."
             )
+        source, target = clean(source), clean(target)
         if not self.can_trace(source, target):
             raise DataError("An alignment needs words on both sides, and no more than can be traced at once.")
         [trace] = self.trace_pairs([source], [target])
