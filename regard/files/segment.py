@@ -6,7 +6,8 @@ around the words of the translation.
 Placeholders of programs are protected too, so that each occurs exactly once in the translation: `%s`, `%(name)s`,
 `%1$s` (C, Python, PHP), `{name}`, `{0}`, `{{x}}`, `${x}`, `#{x}`, `<%= x %>` (templates), and ICU messages such as
 `{count, plural, one {# file} other {# files}}`, which are kept whole. Placeholders without a name or number depend on
-their order, so it never changes. Web and e-mail addresses are protected too, since a model may change their letters.
+their order, so it never changes. Web and e-mail addresses are protected too, since a model may change their letters,
+and so are numbers of 50 digits and more.
 """
 
 import re
@@ -130,7 +131,8 @@ SYMBOL = re.compile(
     "[\ufe0f\u200d\u20e3\U000e0020-\U000e007f]*)+"
 )
 _MARKS = ".,;:!?…)]}'’»”"  # at the end of an address, part of the sentence
-_OTHERS = rf"<%|[$#]?\{{|%[A-Z][A-Z_]+%|{SYMBOL.pattern}"
+_DIGITS = r"(?<!\d)\d{50,}"  # not a number that a sentence has; a model would write it digit by digit
+_OTHERS = rf"<%|[$#]?\{{|%[A-Z][A-Z_]+%|{SYMBOL.pattern}|{_DIGITS}"
 _START = re.compile(
     rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|(?P<printf>(?:(?<!\d)(?<!\d\s)|(?=%[sd](?!\w)|%\.\d)){_PRINTF})|{_OTHERS}"
 )

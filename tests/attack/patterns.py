@@ -310,11 +310,9 @@ def steep(use: Use, draw: Random, texts: int = TEXTS) -> str:
             if taken(shape, size) > _quadratic() / 8:  # slow, or the machine paused: measure how it grows
                 while (large := taken(shape, size, 3)) < _quadratic() / 8 and size < LONGEST:
                     size *= 2
-                if large < _quadratic() / 8:
-                    break
-                pairs = ((taken(shape, size // 4, 3), taken(shape, size, 3)) for _ in range(3))
-                small, large = min(pairs, key=lambda pair: pair[1] / pair[0])  # other work may disturb one
-                if large > STEEP * small:
+                small = taken(shape, size // 4, 3)
+                # Other work on the machine may disturb one measurement.
+                if all(large > max(_quadratic() / 8, STEEP * small) for large in (large, taken(shape, size, 3))):
                     return f"{shape} of {size // 4} and {size} characters took {small:.2g} and {large:.2g} s"
                 break
     return ""

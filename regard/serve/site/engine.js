@@ -525,7 +525,7 @@ export class Model {
       target: side,
       attention,
       beam: steps.length ? this.beam(steps) : null,
-      changes: [...changes.map(describe), ...this.begun(forced)],
+      changes: [...changes.map(describe).map(unreached(written.length)), ...this.begun(forced)],
       notes: [
         ...(seen.unknown.length ? [{ flag: "unseen", text: constants.notes.unseen, words: seen.unknown }] : []),
         ...seen.flags.filter((flag) => flag !== "unseen").map((flag) => ({ flag, text: constants.notes[flag] })),
@@ -832,6 +832,10 @@ function tokensOf({ text, pieces, spans, words }, ended) {
 }
 
 /** A change as a trace keeps it. */
+/** A description of a change; one of a row that the translation does not have says so. */
+const unreached = (rows) => (one) =>
+  (one.row ?? 0) < rows ? one : { ...one, text: `${one.text} (no effect: the translation has ${rows > 1 ? `rows 0 to ${rows - 1}` : "one row, 0"})` };
+
 function describe({ kind, position, value, t, weights, name, head }) {
   if (kind === "mask") return { kind, text: `source position ${position} masked`, column: position };
   if (kind === "temperature") return { kind, text: `temperature ${Number(value.toPrecision(6))}` };
