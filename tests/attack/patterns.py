@@ -27,6 +27,7 @@ HOW = {"match": "match", "fullmatch": "fullmatch", "prefixmatch": "match"}  # ev
 REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
 MANY = 100  # a repeat with at least this maximum can grow
 SIZES = (12, 18, 27, 60, 250, 1500)  # characters: small ones first, for what grows exponentially
+LONGEST = 100_000  # characters; a quadratic pattern is slow long before, and one that fails at once never is
 STEEP = 8.0  # times the time for four times the text: 4 if it is linear, 16 if it is quadratic
 TEXTS = 300  # of a pattern in one try
 
@@ -244,11 +245,11 @@ def steep(use: Use, draw: Random, texts: int = TEXTS) -> str:
 
     for shape in attack.texts(texts):
         for size in SIZES:
-            if taken(shape, size) > _quadratic() / 8:  # slow: measure how it grows
-                while taken(shape, size, 3) < _quadratic() / 8:
+            if taken(shape, size) > _quadratic() / 8:  # slow, or the machine paused: measure how it grows
+                while (large := taken(shape, size, 3)) < _quadratic() / 8 and size < LONGEST:
                     size *= 2
-                small, large = taken(shape, size // 4, 3), taken(shape, size, 3)
-                if large > STEEP * small:
+                small = taken(shape, size // 4, 3)
+                if large > max(_quadratic() / 8, STEEP * small):
                     return f"{shape} of {size // 4} and {size} characters took {small:.2g} and {large:.2g} s"
                 break
     return ""
