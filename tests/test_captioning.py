@@ -207,7 +207,7 @@ def test_weight_on_the_named_object_is_measured():
     weights = torch.tensor([[[1.0, 0, 0], [0.1, 0.2, 0.7], [0.5, 0.1, 0.4], [0, 0, 1]]])
     found = on_objects(album, [0], weights)
     assert np.mean(found, axis=0).tolist() == pytest.approx([0.55, 0.5])
-    assert on_objects(album._replace(cells=None), [0], weights) == []
+    assert on_objects(dataclasses.replace(album, cells=None), [0], weights) == []
 
 
 def test_validation_measures_what_the_settings_say(tmp_path: Path):
