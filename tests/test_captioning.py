@@ -151,7 +151,7 @@ def test_hard_attention_takes_the_expectation_in_half_of_the_batches(tmp_path: P
     """There the loss is the likelihood alone; in the others REINFORCE adds the places that were drawn."""
     task, model = task_of("hard", tmp_path)
     batch = task.load([0, 1, 2], 0)
-    task.restore({"baseline": 0.0})
+    task.set_tensors({"baseline": torch.tensor(0.0)}, model)
     expected = 0
     for seed in range(30):
         losses = []
@@ -172,16 +172,16 @@ def test_hard_attention_refuses_smoothed_labels(tmp_path: Path):
 
 def test_the_baseline_begins_at_the_first_reward_and_is_carried(tmp_path: Path):
     task, model = task_of("hard", tmp_path)
-    assert task.state() == {}
+    assert task.tensors() == {}
     sums = task.loss(model, task.load([0, 1, 2], 0)).sums
     assert int(sums[1]) == 3
-    assert task.state() == {}  # it moves when the update is made
+    assert task.tensors() == {}  # it moves when the update is made
     task.carry(sums, torch.tensor(True))
     assert float(task.baseline) == pytest.approx(float(sums[0]) / 3, rel=1e-5)
     task.carry(sums * math.nan, torch.tensor(False))
     assert float(task.baseline) == pytest.approx(float(sums[0]) / 3, rel=1e-5)
     other, _ = task_of("hard", tmp_path)
-    other.restore(task.state())
+    other.set_tensors(task.tensors(), model)
     assert other.baseline == task.baseline
 
 
@@ -191,7 +191,7 @@ def test_a_padded_batch_has_the_loss_of_the_batch(tmp_path: Path):
         task, model = task_of(look, tmp_path / look)
         model.config = dataclasses.replace(model.config, look_once=2.0, expectation=1.0)
         model.double()
-        task.restore({"baseline": -1.0})
+        task.set_tensors({"baseline": torch.tensor(-1.0)}, model)
         batch = task.load([0, 1, 2], 0)
         batch = batch._replace(source=batch.source.double())
         padded = task.even(batch, 1)

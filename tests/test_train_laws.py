@@ -142,7 +142,7 @@ def test_hard_attention_maximises_the_papers_objective(tmp_path: Path):
     model.double()
     batch = task.load([0, 1, 2], 0)
     batch = batch._replace(source=batch.source.double())
-    task.restore({"baseline": -1.5})
+    task.set_tensors({"baseline": torch.tensor(-1.5)}, model)
     torch.manual_seed(4)
     loss = task.loss(model, batch)
     torch.manual_seed(4)

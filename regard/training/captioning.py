@@ -136,11 +136,11 @@ class Captioning(Task):
         samples = zip(shown[:SHOWN], written, strict=False)
         return Validation(metrics, [f"{image} → {text}" for (image, _), text in samples])
 
-    def state(self) -> dict[str, float]:
-        return {} if self.baseline.isnan() else {"baseline": float(self.baseline)}
+    def tensors(self) -> dict[str, Tensor]:
+        return {} if self.baseline.isnan() else {"baseline": self.baseline}
 
-    def restore(self, state: dict[str, float]) -> None:
-        self.baseline = torch.full_like(self.baseline, state.get("baseline", math.nan))
+    def set_tensors(self, tensors: dict[str, Tensor], model: nn.Module) -> None:
+        self.baseline = torch.full_like(self.baseline, float(tensors.get("baseline", math.nan)))
 
 
 def on_objects(album: Album, numbers: Sequence[int], weights: Tensor) -> list[tuple[float, float]]:

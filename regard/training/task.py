@@ -115,15 +115,8 @@ class Task:
     def carry(self, sums: Tensor, sound: Tensor) -> None:
         """Update the state with the sums over all ranks, unless `sound` is False. May run on a GPU."""
 
-    def state(self) -> dict[str, float]:
-        """The state as numbers by name, for a checkpoint."""
-        return {}
-
-    def restore(self, state: dict[str, float]) -> None:
-        """Continue with the numbers of a checkpoint."""
-
     def tensors(self) -> dict[str, Tensor]:
-        """The state as tensors, such as the carried states of a text; only with one process."""
+        """The state by name, for a checkpoint."""
         return {}
 
     def set_tensors(self, tensors: dict[str, Tensor], model: nn.Module) -> None:
