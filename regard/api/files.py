@@ -93,6 +93,7 @@ def translate_file(
             for at, linked in zip(tagged, translator.link_words(*both, options.get("terms")), strict=True):
                 written[at] = linked
             each = iter(zip(sentences.join(written), sentences.group(found), strict=True))
+            written_parts = list[str]()  # joined at once: a short text takes many times its length
             for part in parts:
                 text = part if isinstance(part, str) else ""
                 if isinstance(part, Segment):
@@ -105,8 +106,9 @@ def translate_file(
                         units += [(spell(part), spell(part, target))] if memory else []
                     else:
                         text = part.wrap(part.inner if form.markup else "")
-                texts.append(text)
+                written_parts.append(text)
                 size += len(text)
+            texts.append("".join(written_parts))
             done, count = done + len(segments), count + len(found)
             flags.update(flag for translation in found for flag in translation.flags)
             unplaced.update(dict.fromkeys(term for translation in found for term in translation.unplaced))
