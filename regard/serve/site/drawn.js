@@ -275,7 +275,7 @@ function cellText(tokens, group, characters) {
     return characters
       .slice(first.start, last.end)
       .join("")
-      .replace(/^ +| +$/g, "");
+      .replace(/^ +|(?<! ) +$/g, "");
   return group.map((at) => tokens[at].text).join("");
 }
 
@@ -347,7 +347,7 @@ function visible(text) {
     return /\p{Zs}/u.test(sign) ? "⍽" : `‹U+${code.toString(16).toUpperCase().padStart(4, "0")}›`;
   });
   if (/^ +$/.test(marked)) return "␣".repeat(marked.length);
-  return marked.replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length));
+  return marked.replace(/^ +|(?<! ) +$/g, (spaces) => "␣".repeat(spaces.length));
 }
 
 /** `visible` text of at most `longest` columns, the rest an ellipsis. */

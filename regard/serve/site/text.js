@@ -618,13 +618,13 @@ export function wrongWith(source, translation, finished, same) {
 }
 
 function lostNumbers(source, translation) {
-  const trimmed = (address) => address.replace(/[.,;:!?…)\]}'’»”]+$/u, "");
+  const trimmed = (address) => address.replace(/(?<![.,;:!?…)\]}'’»”])[.,;:!?…)\]}'’»”]+$/u, "");
   if ((source.match(ADDRESS) ?? []).some((one) => !translation.includes(trimmed(one)))) return true;
   if (fewer(source.match(SYMBOL) ?? [], translation.match(SYMBOL) ?? [])) return true;
   if (!/\p{Nd}/u.test(source)) return false;
   const lowered = translation.toLowerCase();
   for (const [found] of source.matchAll(QUANTITY)) {
-    const unit = found.replace(new RegExp(`^[${SPACES}]+|[${SPACES}]+$`, "gu"), "").toLowerCase();
+    const unit = wordsOf(found)[0].toLowerCase();
     const same = escaped(unit) + (ALNUM.test([...unit].at(-1)) ? `(?![${LETTER}])` : "");
     if (!new RegExp(`${same}|${constants.units[unit]}`, "u").test(lowered)) return true;
   }
