@@ -27,7 +27,9 @@ async function model(id) {
 
 async function answer({ model: id, method, body, module, name, each, vocabulary }) {
   if (vocabulary) {
-    const known = new (await load("text")).Vocabulary(vocabulary);
+    const { Vocabulary, drafts } = await load("text"),
+      known = new Vocabulary(vocabulary);
+    if (name === "drafts") return each.map(([text, most]) => drafts(text, (one) => known.encode(one), most));
     return each.map((args) => known[name](...args));
   }
   if (module) {
