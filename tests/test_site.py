@@ -377,10 +377,9 @@ def test_a_run_that_the_page_cannot_search_is_refused(tmp_path: Path) -> None:
         describe_model(run, tmp_path)
 
 
-@pytest.mark.slow
-def test_a_model_that_torch_cannot_trace_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_attends_while_it_reads_is_refused(tmp_path: Path) -> None:
     run = trained("lstmn", "model.spread=0.1", steps=2)
-    with pytest.raises(ConfigError, match="LSTMN cannot be exported to ONNX: torch cannot trace its"):
+    with pytest.raises(ConfigError, match="LSTMN cannot be shown on the page without a server"):
         describe_model(run, tmp_path)
 
 

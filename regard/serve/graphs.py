@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.nested import leaves, map_nested
+from regard.errors import ConfigError
 from regard.interop.onnx import BATCH, PAST, SOURCE, check_onnx, dynamic, example, quiet, state_parts, write_graph
 from regard.kernels.recur import by_scan
 from regard.look.change import Change, all_heads, change
@@ -196,6 +197,12 @@ def called(model: Any) -> tuple[Modules, Modules, Any, dict[str, AttentionCall]]
     source, lengths = example(BATCH, SOURCE)
     with record(model) as first:
         state = model.start(model.encode(source, lengths))
+    for name in first:
+        if len(first.calls(name)) > 1:
+            raise ConfigError(
+                f"{type(model).__name__} cannot be shown on the page without a server: its module {name} attends at "
+                f"every word that is read, which an exported graph does not record; use `regard serve`."
+            )
     for _ in range(PAST):
         with record(model) as seen:
             _, state = model.step(torch.full((BATCH,), START), state)
