@@ -23,6 +23,7 @@ from regard.errors import DataError
 from regard.files import archives
 from regard.files.document import Document, read_document
 from regard.files.place import place_tags
+from regard.files.segment import Review
 
 SIZES = [100, pytest.param(4000, marks=pytest.mark.slow)]
 WORDS = ["Open", "the file", "now.", "It is", "100%", "été", "a < b", "x & y", "“q”", "I", "two words", "Done!"]
@@ -32,7 +33,7 @@ PARSER = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False
 def translate(document: Document, draw: random.Random, fuzzy: bool = True) -> bytes:
     """The file with drawn translations: words in another order, some twice and some missing."""
     inner = [place_tags(segment, shuffled(segment, draw)) for segment in document.segments]
-    return document.write(inner, "fr", fuzzy)
+    return document.write(inner, "fr", Review(fuzzy))
 
 
 def escaped(text: str) -> str:

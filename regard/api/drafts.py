@@ -224,13 +224,13 @@ def join(text: Text, sentences: list[list[Translation]]) -> Translation:
                 unknown=[word for part in chosen for word in part.unknown],
                 unplaced=[term for part in chosen for term in part.unplaced],
                 flags=[flag for flag in NOTES if flag in flags],
-                confidence=_least([part.confidence for part in chosen if part.confidence]),
+                confidence=least([part.confidence for part in chosen if part.confidence]),
             )
         )
     return group[0]
 
 
-def _least(parts: list[Confidence]) -> Confidence | None:
+def least(parts: list[Confidence]) -> Confidence | None:
     """The confidence of a text: that of its least certain sentence, and all words."""
     words = [word for part in parts for word in part.words]
     return Confidence(min(part.sentence for part in parts), words) if parts else None

@@ -329,9 +329,13 @@ def join(plan: Plan, out: Path, form: str, text: Callable[[dict[str, Any]], str]
 def fold(name: str, combine: Callable[[Iterator[dict[str, Any]]], bytes], plan: Plan, out: Path) -> list[Path]:
     """Write one output for the whole corpus, made of all results in order, then the manifest."""
     check_unchanged(plan, out)
-    results = (json.loads(line) for shard in plan.shards() for line in _whole(out, shard))
-    write_atomically(out / name, combine(results))
+    write_atomically(out / name, combine(read_all(plan, out)))
     return _conclude(out, {name: digest(out / name)})
+
+
+def read_all(plan: Plan, out: Path) -> Iterator[dict[str, Any]]:
+    """The results of all shards, in order."""
+    return (json.loads(line) for shard in plan.shards() for line in _whole(out, shard))
 
 
 def check_unchanged(plan: Plan, out: Path) -> None:

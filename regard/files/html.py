@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from regard.files.segment import Builder, Part, framed, keep_outer_breaks
+from regard.files.segment import Builder, Part, Review, framed, keep_outer_breaks
 
 INLINE = frozenset((
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",
@@ -98,7 +98,7 @@ def read_attributes(text: str) -> Iterator[Part]:
         yield raw[reached:]
 
 
-def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
+def finish(before: str, after: str, language: str, review: Review) -> str:
     """The page whose `html` element declares `language`, if it declared another one."""
     found = _LANGUAGE.search(after) if language else None
     if found is None or found[1].partition("-")[0].lower() == language.partition("-")[0].lower():

@@ -11,8 +11,9 @@ and so are numbers of 50 digits and more.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from regard.text.sentences import Span, split_clauses, split_sentences
 
@@ -57,6 +58,28 @@ class Segment(NamedTuple):
 
 
 Part = str | Segment
+
+
+class Review(NamedTuple):
+    """How the new translations of a PO or XLIFF file are marked."""
+
+    fuzzy: bool = True  # for review, all of them
+    least: float | None = None  # or only those with a smaller confidence
+    written: bool = False  # whether the file says what the confidence of each is
+    rated: Sequence[tuple[int, float]] = ()  # the character of the file at which each begins, and its confidence
+
+    def sure(self, begin: int, end: int) -> float | None:
+        """The smallest confidence of the translations that begin in [begin, end)."""
+        first, last = (bisect_left(self.rated, (at, -1.0)) for at in (begin, end))
+        return min((sure for _, sure in self.rated[first:last]), default=None)
+
+    def marks(self, begin: int, end: int) -> bool:
+        """Whether what begins there needs a review."""
+        sure = self.sure(begin, end)
+        return self.fuzzy if self.least is None else sure is None or sure < self.least
+
+
+REVIEW = Review()
 
 
 class Link(NamedTuple):
@@ -341,10 +364,15 @@ class Sentences:
         self.owners = [(one, span) for one, spans in self._segments for span in spans]  # the segment of each sentence
         self.texts = [one.text[slice(*span)] for one, span in self.owners]
 
+    def group(self, each: Iterable[Any]) -> list[list[Any]]:
+        """Something of every sentence, by segments."""
+        rest = iter(each)
+        return [[next(rest) for _ in spans] for _, spans in self._segments]
+
     def join(self, written: Iterable[Sentence]) -> list[Aligned]:
         """The translation of each segment, from the translations of all sentences."""
-        each = iter(written)
-        return [join_sentences(one.text, spans, [next(each) for _ in spans]) for one, spans in self._segments]
+        pairs = zip(self._segments, self.group(written), strict=True)
+        return [join_sentences(one.text, spans, some) for (one, spans), some in pairs]
 
 
 def join_sentences(text: str, spans: list[Span], written: list[Sentence]) -> Aligned:

@@ -510,6 +510,7 @@ export class Model {
       written = ended || !tree ? [...found.ids, END] : found.ids;
       if (tree) seen.flags.push(...wrongWith(text, this.target.decode(found.ids), found.ended, this.same));
     }
+    this.room(encoded.ids.length + 1, written.length);
     const { attention, logits } = await this.trace(encoded, written, changes, signal);
     const plain = written.filter((id) => id !== END);
     const side = tokensOf(this.target.tokenised(plain), plain.length < written.length);
@@ -755,6 +756,17 @@ export class Model {
     const words = largest(logits, Math.min(most + END + 1, logits.length)).map((id) => ({ ...this.word(id), probability: Math.exp(logits[id] - total) }));
     const likely = words.filter(({ special }) => !special).slice(0, most);
     return { alternatives: likely.map(({ piece, text: shown, probability }) => ({ piece, text: shown, probability })) };
+  }
+
+  /** Refuse a trace that is too large to be drawn. */
+  room(source, target) {
+    const cells = ({ name, cross }) => {
+      const rows = name.startsWith("encoder") ? source : target;
+      return rows * (cross ? source : rows);
+    };
+    const numbers = sum(this.modules.map((module) => 2 * (module.heads || 1) * cells(module)));
+    if (numbers > constants.limits.numbers)
+      throw new Refused(422, `The attention of this trace has ${numbers} numbers, more than ${constants.limits.numbers}; send a shorter text.`);
   }
 
   // --- pieces
