@@ -21,6 +21,10 @@ Encode = Callable[[str], Tokenised]
 _LINE = re.compile(r"[^\n]+")
 # Read instead of the only address of a sentence: models copy this name, and write the preposition that it needs.
 STAND_IN = "Google"
+# English words with a capital, without those that other languages write in small letters, such as november.
+_CAPITAL = re.compile(
+    r"(?<!\w)(?:i|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|january|february|june|july|october)(?!\w)"
+)
 _STAND_IN = re.compile(rf"(?<!\w){STAND_IN}(?!\w)")
 _ENDS = ("not finite", "stopped", "length", "end", "empty")  # how a sentence ended, the worst first
 
@@ -119,10 +123,11 @@ def split(text: str, encode: Encode, most: int) -> Text:
 
 
 def lower(text: str) -> str:
-    """A text in capitals as a sentence, character by character: only its first letter and the word I stay."""
+    """A text in capitals as a sentence, character by character: only its first letter, the word I, and the first letter
+    of Monday and other English names of days and months stay."""
     first = next((at for at, character in enumerate(text) if character.isalpha()), 0)
     lowered = "".join(character.lower() if len(character.lower()) == 1 else character for character in text)
-    return text[: first + 1] + re.sub(r"(?<!\w)i(?!\w)", "I", lowered[first + 1 :])
+    return text[: first + 1] + _CAPITAL.sub(lambda word: word[0].capitalize(), lowered[first + 1 :])
 
 
 def recase(draft: Draft, encode: Encode) -> None:
@@ -131,6 +136,7 @@ def recase(draft: Draft, encode: Encode) -> None:
     forms = [draft.words, lower(draft.words), lower(draft.words).lower()]
     read = [draft.encoded, *(encode(form) for form in forms[1:])]
     costs = [(one.ids.count(UNKNOWN), len(one.ids)) for one in read]
+    costs[2] = costs[2][0], max(costs[1][1], costs[2][1])  # without any capital only where one is unknown
     best = costs.index(min(costs))
     if best and len(forms[best]) == len(forms[0]):
         draft.recased, draft.encoded = forms[best], read[best]

@@ -473,7 +473,7 @@ export function takeSentences(text, line) {
 /** Whether a text has capitals and no small letters. */
 export const isUpper = (text) => /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text);
 
-/** A text in capitals as a sentence: only its first letter and the word I stay. */
+/** A text in capitals as a sentence: only its first letter, the word I and that of English days and months stay. */
 function lower(text) {
   const characters = points(text);
   const first = Math.max(
@@ -482,8 +482,9 @@ function lower(text) {
   );
   const lowered = characters.map((one) => ([...one.toLowerCase()].length === 1 ? one.toLowerCase() : one));
   const rest = lowered.slice(first + 1).join("");
-  const I = new RegExp(`(?<![${LETTER}])i(?![${LETTER}])`, "gu");
-  return characters.slice(0, first + 1).join("") + rest.replace(I, "I");
+  const names = "i|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|january|february|june|july|october";
+  const capital = new RegExp(`(?<![${LETTER}])(?:${names})(?![${LETTER}])`, "gu");
+  return characters.slice(0, first + 1).join("") + rest.replace(capital, (word) => word[0].toUpperCase() + word.slice(1));
 }
 
 /** The drafts of a text: {span, source, words, encoded, recased}; sentences that are too long are cut at clauses. */
@@ -519,10 +520,11 @@ export function drafts(text, encode, most) {
 function recase(draft, encode) {
   const forms = [draft.words, lower(draft.words), lower(draft.words).toLowerCase()];
   const read = [draft.encoded, encode(forms[1]), encode(forms[2])];
-  const cost = ({ ids }) => [ids.filter((id) => id === UNKNOWN).length, ids.length];
+  const costs = read.map(({ ids }) => [ids.filter((id) => id === UNKNOWN).length, ids.length]);
+  costs[2][1] = Math.max(costs[1][1], costs[2][1]); // without any capital only where one is unknown
   let best = 0;
   for (const at of [1, 2]) {
-    const [one, two] = [cost(read[at]), cost(read[best])];
+    const [one, two] = [costs[at], costs[best]];
     if (one[0] < two[0] || (one[0] === two[0] && one[1] < two[1])) best = at;
   }
   if (best && points(forms[best]).length === points(forms[0]).length)
