@@ -406,7 +406,7 @@ CORPORA = {
     ),
     "flickr8k": Corpus(
         "edwardcruzcruz/Describiendo_imagenes_keras", "5c9a0ffed365098d0df880dd73c1908d2228cc28", flickr8k,
-        "captions of photographs (Hodosh et al. 2013), without the photographs: docs/results/index.md says why",
+        "captions (Hodosh et al. 2013); docs/results/index.md says how to get the photographs, which are not public",
         "for non-commercial research and education",
     ),
     "europarl-more.en-fr": Corpus(

@@ -13,7 +13,6 @@ from commands import run_here
 
 import regard
 from regard.api import aligning
-from regard.api import translator as translator_module
 from regard.api.heads import FILE, keep_choice
 from regard.api.training import gather
 from regard.corpora.phrasebook import generate
@@ -220,10 +219,10 @@ def test_word_weights_cover_the_words_of_the_texts_whatever_their_pieces():
 
 
 def test_traces_are_made_a_few_at_a_time(monkeypatch):
-    monkeypatch.setattr(translator_module, "AT_ONCE", 5)
+    monkeypatch.setattr(aligning, "AT_ONCE", 5)
     made, done = [], []
-    read = translator_module.read_together
-    monkeypatch.setattr(translator_module, "read_together", lambda *args: made.append(len(args[0])) or read(*args))
+    read = aligning.read_together
+    monkeypatch.setattr(aligning, "read_together", lambda *args: made.append(len(args[0])) or read(*args))
     found = aligning.traces(trained.translator("copy"), TEXT, TEXT, lambda count, total: done.append((count, total)))
     first = [next(found) for _ in range(5)]
     assert made == [5]

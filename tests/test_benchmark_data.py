@@ -55,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
 def server() -> Iterator[Server]:
     with Server(("127.0.0.1", 0), Handler) as one:
         one.files, one.asked = {}, []
-        threading.Thread(target=one.serve_forever, daemon=True).start()
+        threading.Thread(target=one.serve_forever, args=(0.01,), daemon=True).start()
         yield one
         one.shutdown()
 

@@ -47,8 +47,9 @@ def test_standard_streams_that_are_closed_are_empty(monkeypatch):
         getattr(sys, name).close()
 
 
-def test_the_help_imports_nothing_heavy():
-    found = modules_of("sys.argv = ['regard', '--help']; from regard.__main__ import main; main()")
+@pytest.mark.parametrize("argument", ["--help", "corpora"])
+def test_the_help_and_a_list_import_nothing_heavy(argument):
+    found = modules_of(f"sys.argv = ['regard', {argument!r}]; from regard.__main__ import main; main()")
     assert "typer" in found
     assert not found & {"torch", "numpy", "matplotlib", "sacrebleu", "sentencepiece", "rich", "sklearn"}
 

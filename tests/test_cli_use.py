@@ -245,7 +245,7 @@ def test_wrong_runs_and_files(runs, corpus, tmp_path):
         "--beam",
         0,
         folder=tmp_path,
-        says="decode.beam must be at least 1 and at",
+        says="--beam must be at least 1 and at",
     )
     refused("translate", runs / "one", "decode.beam=0", folder=tmp_path, says="decode.beam must be at least 1 and")
     says = "--beam and decode.beam are the same setting"
@@ -268,7 +268,7 @@ def test_wrong_runs_and_files(runs, corpus, tmp_path):
             says=f"nbest must be .*at most .*got .*{huge}",
         )
     many = "--beam", 2, "--nbest", 3
-    refused("translate", runs / "one", *many, folder=tmp_path, says="decode.nbest must be at most decode.beam; got")
+    refused("translate", runs / "one", *many, folder=tmp_path, says="--nbest must be at most --beam; got")
     refused("translate", runs / "one", "--device", "x", folder=tmp_path, says="must be auto, cpu or cuda")
     short = tmp_path / "short"
     short.write_text("one\n", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 import trained
@@ -223,7 +224,7 @@ def test_what_does_not_go_with_shards_is_one_sentence(arguments, sentence, pairs
     ("arguments", "sentence"),
     [
         (["translate", "--unknown", "x"], "unknown must be 'copy' or 'keep'; got 'x'."),
-        (["translate", "--beam", "0"], "decode.beam must be at least 1 and at most 1,000; got 0."),
+        (["translate", "--beam", "0"], "--beam must be at least 1 and at most 1,000; got 0."),
         (["align", "--layer", "9"], "There is no layer 9 of cross-attention"),
     ],
 )
@@ -284,3 +285,10 @@ def test_a_file_whose_name_looks_like_a_pattern_is_a_file(tmp_path):
     assert find_inputs(tmp_path / "in[12].txt") == [str(tmp_path / "in[12].txt")]
     (tmp_path / "in[12].txt").unlink()
     assert find_inputs(tmp_path / "in[12].txt") == [str(tmp_path / name) for name in ("in1.txt", "in2.txt")]
+
+
+def test_parquet_without_its_package_is_refused_before_the_work(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ConfigError, match="Parquet files need pyarrow; install it"):
+        translate_corpus(trained.run("copy"), tmp_path / "in.txt", tmp_path / "out", format="parquet")
+    assert not (tmp_path / "out").exists()

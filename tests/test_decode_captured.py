@@ -14,6 +14,7 @@ from torch.autograd.graph import increment_version
 
 from regard.core import nested
 from regard.decode import beam, captured, steps
+from regard.decode import search as searching
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.search import decode, search
 from regard.decode.settings import DecodeConfig
@@ -60,7 +61,7 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> Captures:
 
 
 def on_host(monkeypatch: pytest.MonkeyPatch, answer: bool) -> None:
-    for module in (steps, beam):
+    for module in (steps, beam, searching):
         monkeypatch.setattr(module, "is_host", lambda tensor: answer)
 
 

@@ -8,7 +8,7 @@ import torch
 from decode_models import Tiny, batch, sentences
 from torch import Tensor
 
-from regard.api.heads import weigher
+from regard.api.aligning import weigher
 from regard.decode.hypothesis import coverage_penalty
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig

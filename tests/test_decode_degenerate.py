@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from regard.decode.hypothesis import flags
+from regard.api.flags import degenerate as flags
 
 ENGLISH = [
     *("the", "a", "one", "this", "small", "old", "red", "house", "man", "woman"),

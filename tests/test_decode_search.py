@@ -12,10 +12,10 @@ from torch import Tensor
 
 from regard.decode.beam import SearchStep, advance, beam_search, begin
 from regard.decode.greedy import follow
-from regard.decode.hypothesis import Hypothesis, length_penalty
+from regard.decode.hypothesis import Hypothesis
 from regard.decode.rules import best
-from regard.decode.search import decode, longest, search
-from regard.decode.settings import DecodeConfig, change_settings
+from regard.decode.search import decode, search
+from regard.decode.settings import DecodeConfig
 from regard.decode.steps import PLAIN, SearchRequest
 from regard.errors import ConfigError, DataError
 from regard.symbols import END, PAD, START, UNKNOWN
@@ -45,7 +45,7 @@ def plain_beam_search(
                 if token not in (PAD, START) and not (token == END and length <= config.min_length)
             ]
         candidates.sort(key=lambda candidate: -candidate[1])
-        penalty = length_penalty(length, config.length_penalty)
+        penalty = config.penalty(length)
         finished += [(ids[:-1], total / penalty) for ids, total in candidates[: config.beam] if ids[-1] == END]
         alive = [candidate for candidate in candidates if candidate[0][-1] != END][: config.beam]
         if len(finished) >= config.beam:
@@ -74,14 +74,16 @@ def test_finished_hypotheses_are_ranked_by_the_penalty_of_their_length() -> None
     found = beam.finished
     ended = found.score > -torch.inf
     assert len(found.length[ended].unique()) > 1
-    assert torch.equal(found.score[ended], (found.total / length_penalty(found.length.double(), 1.5))[ended])
+    assert torch.equal(
+        found.score[ended], (found.total / DecodeConfig(length_penalty=1.5).penalty(found.length.double()))[ended]
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_beam_of_one_is_greedy(seed: int) -> None:
     model, (source, lengths) = Tiny(seed=seed), batch(sentences(9, seed=seed))
     state = model.start(model.encode(source, lengths))
-    limits = longest(lengths.tolist(), GREEDY)
+    limits = torch.tensor([GREEDY.longest(n - 1) for n in lengths.tolist()])
     beams = beam_search(model, state, limits, GREEDY)
     assert [hypotheses[0] for hypotheses in beams] == follow(model, state, limits, GREEDY)
 
@@ -96,7 +98,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(alpha: float) -> None:
     for length in range(limit):
         for ids in itertools.product(words, repeat=length):
             logprob = sum(teacher_forced(model, [4, 5], [*ids, END]))
-            scored.append((logprob / length_penalty(length + 1, alpha), list(ids)))
+            scored.append((logprob / DecodeConfig(length_penalty=alpha).penalty(length + 1), list(ids)))
     scored.sort(reverse=True)
     (found,) = decode(model, source, lengths, config)
     assert [hypothesis.ids for hypothesis in found] == [ids for _, ids in scored[:4]]
@@ -133,8 +135,8 @@ def test_neighbours_and_padding_change_nothing(config: DecodeConfig) -> None:
 
 
 def test_a_translation_has_room_for_one_token_at_least() -> None:
-    assert longest([2, 5], with_(GREEDY, max_ratio=0.0, max_extra=0)).tolist() == [1, 1]
-    assert longest([2, 5], with_(GREEDY, max_ratio=1.5, max_extra=2)).tolist() == [4, 8]
+    assert [with_(GREEDY, max_ratio=0.0, max_extra=0).longest(n) for n in (1, 4)] == [1, 1]
+    assert [with_(GREEDY, max_ratio=1.5, max_extra=2).longest(n) for n in (1, 4)] == [4, 8]
 
 
 @pytest.mark.parametrize("config", METHODS)
@@ -388,13 +390,13 @@ def test_search_goes_on_from_a_state() -> None:
 
 def test_a_default_beam_grows_with_nbest() -> None:
     own = DecodeConfig(beam=2)
-    assert change_settings(own, {"nbest": 4}).beam == change_settings(own, {"nbest": 4, "beam": None}).beam == 4
-    assert change_settings(own, {"nbest": 1, "beam": 3}).beam == 3
-    assert change_settings(own, {"nbest": 4, "temperature": 1.0}).nbest == 4
+    assert own.changed({"nbest": 4}).beam == own.changed({"nbest": 4, "beam": None}).beam == 4
+    assert own.changed({"nbest": 1, "beam": 3}).beam == 3
+    assert own.changed({"nbest": 4, "temperature": 1.0}).nbest == 4
     with pytest.raises(
         ConfigError, match=r"nbest must be at most decode.beam; got nbest 4 with beam 3. Set decode.beam"
     ):
-        change_settings(own, {"nbest": 4, "beam": 3})
+        own.changed({"nbest": 4, "beam": 3})
 
 
 @pytest.mark.parametrize(
@@ -446,9 +448,9 @@ def test_settings_that_do_not_fit_are_refused() -> None:
 
 
 def test_the_length_penalty_is_gnmts() -> None:
-    assert length_penalty(1, 0.7) == 1.0
-    assert length_penalty(13, 0.5) == pytest.approx(3**0.5)
-    assert length_penalty(8, 0.0) == 1.0
+    assert DecodeConfig(length_penalty=0.7).penalty(1) == 1.0
+    assert DecodeConfig(length_penalty=0.5).penalty(13) == pytest.approx(3**0.5)
+    assert DecodeConfig(length_penalty=0.0).penalty(8) == 1.0
 
 
 def test_the_search_goes_on_while_a_longer_translation_could_still_win() -> None:

@@ -110,6 +110,15 @@ def test_the_reference_has_every_public_name() -> None:
     assert [name for name in regard.look.__all__ if name not in known] == []
 
 
+def test_the_reference_can_be_read_as_a_file() -> None:
+    """A table has every name, since only the site shows what the docstrings say."""
+    row = re.compile(r"^\| `([\w.]+)` \| \S", re.MULTILINE)
+    rows = {page: set(row.findall(page.read_text(encoding="utf-8"))) for page in REFERENCE}
+    named = [(page, f"{name.rpartition('.')[2]}.{one}" if one else name) for page, name, one in PUBLIC]
+    assert [name for page, name in named if name not in rows[page]] == []
+    assert sum(map(len, rows.values())) == len(named)
+
+
 def build(out: Path) -> None:
     """`make docs`, in a process that has imported already what the reference describes."""
     from sphinx.cmd.build import main

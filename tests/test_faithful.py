@@ -218,7 +218,7 @@ def test_the_command(tmp_path, pairs):
     assert "no Transformer layers" in refused("--methods", "alti", "--sentences", 1)
     assert "has no attention over the source words" in refused("--methods", "attention", run="fixed")
     assert "There is no way to erase 'mask'" in refused("--erase", "mask")
-    assert "--sentences must be at least 1" in refused("--sentences", 0)
+    assert "Invalid value for '--sentences'" in refused("--sentences", 0)
     (tmp_path / "gold").write_text("1-1\n")
     assert "got 4 pairs and 1 line" in refused("--gold", tmp_path / "gold")
     (tmp_path / "source").write_text("\n".join(["a", " ", "b", "c", ""]))

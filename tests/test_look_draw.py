@@ -19,8 +19,8 @@ from regard.look.draw import beam, fonts, still, terminal
 from regard.look.draw.ribbons import strongest
 from regard.look.palette import PALETTES, ink_on, luminance, mix, parse, ramp
 from regard.look.table import VIEWS
-from regard.look.text import columns, label, visible
 from regard.look.tokens import Token
+from regard.text.visible import columns, label, visible
 
 HOSTILE = [
     "</script><script>alert(1)</script>", "<!--", "]]>", "&amp;", '"', "'", "$x^2$", "$", "\\frac{1}{2}", "\x00",

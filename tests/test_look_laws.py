@@ -14,7 +14,7 @@ from commands import run_here
 
 from regard import load
 from regard.api import aligning, measuring
-from regard.api.what_ifs import locate
+from regard.api.looking import locate
 from regard.corpora.phrasebook import generate
 from regard.corpora.registry import generate_copy
 from regard.data.batching import pad

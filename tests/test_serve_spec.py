@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -36,7 +37,8 @@ def server() -> Iterator[Server]:
 @cache
 def endpoints() -> dict[str, list[str]]:
     """The paths of the API with their methods."""
-    paths = build(Service([], Limits(), Access())).app.openapi()["paths"]
+    with closing(Service([], Limits(), Access())) as service:
+        paths = build(service).app.openapi()["paths"]
     return {path: [method.upper() for method in item] for path, item in paths.items()}
 
 

@@ -219,17 +219,19 @@ def test_while_models_are_loaded_the_server_says_so() -> None:
     assert languages.json()["error"] == "The models are being loaded; GET /health reports when they are ready."
     state.open()
     assert asyncio.run(ask("/languages")).json() == []
+    state.close()
 
 
 def test_languages_that_a_run_does_not_name_come_from_the_operator(logged: list[str]) -> None:
     def pairs(*given: str) -> dict[str, list[str]]:
         state = Service([], Limits(), Access())
         sides = {"kind": "translate", "source": {"code": "und"}, "target": {"code": "fr"}}
-        nothing = {"open": lambda: None, "start": lambda: None}
+        nothing = {"open": lambda: None, "start": lambda: None, "close": lambda: None}
         state._opened = [SimpleNamespace(about={**sides, "id": "m"}, name="m", run="runs/m", **nothing)]  # type: ignore[list-item]
         state.unnamed = dict(zip(("source", "target"), given, strict=True))
         state.open()
-        return state.pairs
+        state.close()
+        return state.reachable
 
     assert pairs("EN", "pt") == {"en": ["fr"]}  # the run names its target language
     assert not logged
@@ -249,6 +251,7 @@ def test_a_model_that_ships_has_the_name_that_other_commands_use() -> None:
         assert state.named(given, "translate") is state.workers[expected]
     with pytest.raises(RefusedError, match="There is no model 'en-fr-cho'"):
         state.named("en-fr/cho", "translate")
+    state.close()
 
 
 def test_the_confidence_in_a_language_is_low_where_two_fit() -> None:

@@ -30,13 +30,13 @@ from regard.errors import ConfigError, RunError
 from regard.evaluate.confidence import Decoded
 from regard.files.segment import take_sentences
 from regard.look.table import Show, labels
-from regard.look.text import label
 from regard.look.tokens import Token
 from regard.runs.included import shipped
 from regard.serve.models import TranslationModel
 from regard.serve.site import FILES, METHODS, build_site, describe_model, read_runtime
 from regard.text.languages import other_language
 from regard.text.sentences import split_sentences
+from regard.text.visible import label
 
 TEXTS = [
     "Mr. Smith paid 3.5 million. He left at 5 p.m. on Monday.",

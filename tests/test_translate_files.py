@@ -14,7 +14,7 @@ from regard.api.files import translate_file
 from regard.data.tmx import read_units
 from regard.errors import DataError
 from regard.files.segment import Sentence
-from regard.serve.glossaries import MOST_OF_CLIENT
+from regard.serve.deepl import MOST_OF_CLIENT
 
 
 @pytest.fixture(scope="module")

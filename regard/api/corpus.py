@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.api import aligning
-from regard.api.aligning import ARGMAX, Linking, link, weigh_pairs
+from regard.api.aligning import ARGMAX, Linking, check_attends, link, trace_pairs, traceable, weigh_pairs
 from regard.api.drafts import Translation
 from regard.api.heads import CHOICE, FILE, Heads
 from regard.api.loading import Run, load
@@ -35,10 +34,11 @@ from regard.cluster.shards import (
     forget,
     join,
     make_plan,
+    need_parquet,
     output_name,
 )
 from regard.errors import ConfigError, DataError, RegardError, RunError, check_known
-from regard.look.measure import Reach, ReachSum, Report, ReportSum
+from regard.look.measure import Reach, Report
 from regard.look.record import attentions
 from regard.runs.folder import find_weights, unfinished_at
 from regard.runs.included import check_outside_run, find_run
@@ -182,6 +182,8 @@ def translate_corpus(
     (2, ['questions.txt'])
     """
     check_known("format", format, FORMATS)
+    if format == "parquet":
+        need_parquet()  # before anything is translated
     if align and format == "text":
         raise ConfigError("Text has no place for links; use --format jsonl or parquet with --align.")
     where = Where(**{field.name: options.pop(field.name) for field in fields(Where) if field.name in options})
@@ -225,7 +227,7 @@ def align_corpus(
     """
     runs = [run, back] if back else [run]
     for folder in runs:
-        aligning.check_attends(folder)
+        check_attends(folder)
     task = {"work": "align", "links": [how.method, how.threshold, asdict(heads), how.join],
             "runs": [_about(folder) for folder in runs]}  # fmt: skip
     start = partial(start_aligning, run.absolute(), back and back.absolute(), where.device, how, heads)
@@ -238,13 +240,13 @@ def report_corpus(
     run: Path, pairs: Sequence[str | Path], out: str | Path, *, where: Where, progress: Progress | None = None
 ) -> CorpusResult:
     """Measure every head over `pairs`, two files or one TSV file; the output is for `read_report`."""
-    aligning.check_attends(run)
+    check_attends(run)
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
-        total = ReportSum()
+        total = Report()
         for result in results:
             if "heads" in result:
-                total.merge(ReportSum.of(result))
+                total.merge(Report.of(result))
         return json.dumps(total.as_data()).encode()
 
     start = partial(start_measuring, run.absolute(), where.device)
@@ -254,7 +256,7 @@ def report_corpus(
 
 def read_report(path: Path) -> Report:
     """The report whose sums `report_corpus` wrote."""
-    return ReportSum.of(json.loads(path.read_bytes())).result()
+    return Report.of(json.loads(path.read_bytes()))
 
 
 def reach_corpus(
@@ -265,11 +267,10 @@ def reach_corpus(
     task = {"work": "reach", "runs": [_about(run)], "farthest": farthest}
 
     def combine(results: Iterator[dict[str, Any]]) -> bytes:
-        totals: dict[str, ReachSum] = {}
-        for result in results:
-            for name, data in result.get("modules", {}).items():
-                totals.setdefault(name, ReachSum([0.0] * (farthest + 1))).merge(ReachSum.of(data))
-        return json.dumps({name: total.as_data() for name, total in totals.items()}).encode()
+        totals: dict[str, Reach] = {}
+        for part in (Reach.of(data) for result in results for data in result.get("modules", ())):
+            totals.setdefault(part.name, Reach(part.name, [0.0] * (farthest + 1))).merge(part)
+        return json.dumps([vars(total) for total in totals.values()]).encode()
 
     start = partial(start_reaching, run.absolute(), where.device, farthest)
     return over_shards(start, task, partial(fold, "reach.json", combine), _files(files), out, where, progress)
@@ -277,7 +278,7 @@ def reach_corpus(
 
 def read_reach(path: Path) -> list[Reach]:
     """The reach whose sums `reach_corpus` wrote."""
-    return [ReachSum.of(data).result(name) for name, data in json.loads(path.read_bytes()).items()]
+    return [Reach.of(data) for data in json.loads(path.read_bytes())]
 
 
 def start_aligning(run: Path, back: Path | None, device: str, how: Linking, heads: Heads) -> Work:
@@ -304,10 +305,9 @@ def start_measuring(run: Path, device: str) -> Work:
     names = list(attentions(translator.model))
 
     def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
-        total = ReportSum()
+        total = Report()
         for part in _parts(rows, count):
-            pairs = list(aligning.traceable(translator, part).values())
-            for trace in translator.trace_pairs([pair[0] for pair in pairs], [pair[1] for pair in pairs], names):
+            for trace in trace_pairs(translator, list(traceable(translator, part).values()), names):
                 total.add(trace)
         yield total.as_data()
         yield from ({} for _ in rows[1:])
@@ -323,9 +323,9 @@ def start_reaching(run: Path, device: str, farthest: int) -> Work:
         raise RunError(f"{writer.name} has no attention module, so there is nothing to measure.")
 
     def work(rows: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
-        totals = writer.reach_sums(rows, farthest) if any(row.split() for row in rows) else {}
+        found = writer.reach(rows, farthest) if any(row.split() for row in rows) else []
         count(len(rows))
-        yield {"modules": {name: total.as_data() for name, total in totals.items()}}
+        yield {"modules": [vars(one) for one in found]}
         yield from ({} for _ in rows[1:])
 
     return work

@@ -67,20 +67,14 @@ class Draft:
 
     span: Span  # in the text
     source: str
-    encoded: Tokenised
+    encoded: Tokenised  # of `words`
+    words: str = ""  # what the model reads
     protected: Segment | None = None  # without its addresses, placeholders and symbols, if it has some
     address: str = ""  # the only address of a sentence that is read with STAND_IN in its place
-    recased: str = ""  # how words in capitals are read; the translation is written in capitals
+    capitals: bool = False  # whether words in capitals are read as ordinary ones; the translation is in capitals
     found: list[Hypothesis] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     unplaced: list[str] = field(default_factory=list)  # terms that could not be placed
-
-    @property
-    def words(self) -> str:
-        """What the model reads."""
-        if self.address:
-            return self.source.replace(self.address, STAND_IN)
-        return self.recased or (self.protected.text if self.protected else self.source)
 
 
 @dataclass
@@ -94,32 +88,39 @@ class Text:
 
 def whole(text: str, encode: Encode) -> Text:
     """The text as one sentence, as it is."""
-    return Text(text, [Draft((0, len(text)), text, encode(text))])
+    return Text(text, [Draft((0, len(text)), text, encode(text), text)])
 
 
 def split(text: str, encode: Encode, most: int) -> Text:
-    """The sentences of each line of a text; those of more than `most` tokens are cut at clauses."""
+    """The sentences of each line of a text; those of more than `most` tokens, as they are read, are cut at clauses."""
     result = Text(text, [])
     for line in _LINE.finditer(text):
         for first, last in split_sentences(line[0]):
             start, end = line.start() + first, line.start() + last
-            encoded, parts = encode(text[start:end]), [(start, end)]
-            if len(encoded.ids) > most:
-                parts = split_clauses(text, (start, end), [start + begin for begin, _ in encoded.spans], most)
+            typed = encode(text[start:end])
+            parts = [read(text, (start, end), typed, encode)]
+            if len((parts[0].encoded if parts[0].capitals else typed).ids) > most:
+                pieces = parts[0].encoded if len(parts[0].words) == end - start else typed  # in capitals: as read
+                clauses = split_clauses(text, (start, end), [start + begin for begin, _ in pieces.spans], most)
+                parts = [read(text, span, encode(text[slice(*span)]), encode) for span in clauses]
                 result.cut = True
-            for part in parts:
-                draft = Draft(part, text[slice(*part)], encoded)
-                draft.protected = protect(draft.source)
-                if draft.protected and not has_words(draft.words):
-                    continue  # an address alone is kept
-                if draft.protected or part != (start, end):
-                    draft.encoded = encode(draft.words)
-                if draft.words.isupper():
-                    recase(draft, encode)
-                result.drafts.append(draft)
+            # An address alone is kept.
+            result.drafts += [draft for draft in parts if not draft.protected or has_words(draft.words)]
     if not result.drafts:  # white space, or nothing to translate
         return Text(text if text.strip() else "", whole("", encode).drafts)
     return result
+
+
+def read(text: str, span: Span, typed: Tokenised, encode: Encode) -> Draft:
+    """The draft of a sentence: without what must not change, and in lower case if it is in capitals."""
+    source = text[slice(*span)]
+    draft = Draft(span, source, typed, source, protect(source))
+    if draft.protected:
+        draft.words = draft.protected.text
+        draft.encoded = encode(draft.words)
+    if draft.words.isupper():
+        recase(draft, encode)
+    return draft
 
 
 def lower(text: str) -> str:
@@ -139,14 +140,14 @@ def recase(draft: Draft, encode: Encode) -> None:
     costs[2] = costs[2][0], max(costs[1][1], costs[2][1])  # without any capital only where one is unknown
     best = costs.index(min(costs))
     if best and len(forms[best]) == len(forms[0]):
-        draft.recased, draft.encoded = forms[best], read[best]
+        draft.words, draft.encoded, draft.capitals = forms[best], read[best], True
 
 
 def name_address(draft: Draft, encode: Encode) -> None:
     """Read a sentence with STAND_IN for its address, if it has one address, nothing else to protect, and a vocabulary
     that knows the name."""
     found = find_addresses(draft.source)
-    if len(found) != 1 or draft.recased:
+    if len(found) != 1 or draft.capitals:
         return
     named = draft.source.replace(found[0], STAND_IN)
     encoded = encode(named)
@@ -155,17 +156,18 @@ def name_address(draft: Draft, encode: Encode) -> None:
         and protect(named) is None
         and encoded.ids.count(UNKNOWN) == draft.encoded.ids.count(UNKNOWN)
     ):
-        draft.address, draft.encoded = found[0], encoded
+        draft.address, draft.words, draft.encoded = found[0], named, encoded
 
 
 def is_named(draft: Draft, vocabulary: Vocabulary, encode: Encode) -> bool:
     """Whether the best hypothesis has STAND_IN exactly once; others without it are left out. If it has not, the
     sentence is read without its address instead."""
+    assert draft.protected is not None
     named = [one for one in draft.found if len(_STAND_IN.findall(vocabulary.decode(one.ids))) == 1]
     if named[:1] == draft.found[:1]:
         draft.found = named
         return True
-    draft.address = ""
+    draft.address, draft.words = "", draft.protected.text
     draft.encoded = encode(draft.words)
     return False
 
@@ -180,7 +182,7 @@ def put_back(draft: Draft, translated: Sentence) -> str:
     """The translation of a sentence with its addresses, placeholders and symbols."""
     assert draft.protected is not None
     joined = join_sentences(draft.words, [(0, len(draft.words))], [translated])
-    return spell(draft.protected, joined, str.upper if draft.recased else as_it_is)
+    return spell(draft.protected, joined, str.upper if draft.capitals else as_it_is)
 
 
 def copy_unknown(

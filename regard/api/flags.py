@@ -2,9 +2,11 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from operator import eq
 
 from regard.data.vocabulary import Tokenised
-from regard.decode.hypothesis import flags, loops
 from regard.files.segment import ADDRESS, SYMBOL, find_addresses
 from regard.symbols import UNKNOWN
 
@@ -20,6 +22,9 @@ NOTES = {  # flag -> what it means
     "empty": "the translation is empty",
     "length": "the translation ran into the length limit",
 }
+COPIED = 0.8  # at least this share of the words are the source's, in its order
+LONGEST = 64  # most words of a phrase whose repetition counts
+WORDS = 4  # a source with fewer words (a name, a number, "OK") may well stay as it is
 _STUTTER = re.compile(r"(\w.{0,7}?)\1{7,}")  # the same few characters eight times
 _SEPARATOR = re.compile(r"(?<=\d)[.,'’ \u00a0\u202f](?=\d)")  # 1,234.50 and 1 234,50 are the same number
 _NUMBER = re.compile(r"\d{2,}")  # a single digit may be written as a word
@@ -39,13 +44,51 @@ _QUANTITY = re.compile(rf"[$€£¥](?=\s?\d)|(?<=\d)\s?(?:[%$€£¥°]|(?:{_UN
 def wrong_with(source: str, translation: str, finished: str, same_language: bool) -> list[str]:
     """The flags of one sentence and its translation."""
     read, wrote = source.split(), translation.split()
-    found: list[str] = ["number"] if lost_numbers(source, translation) else []
-    found += flags(read, wrote)
+    found = ["number"] if lost_numbers(source, translation) else []
+    found += degenerate(read, wrote)
     if same_language and "copy" in found:
         found.remove("copy")
     if "loop" not in found and _STUTTER.search(translation[:10_000]) and not _STUTTER.search(source[:10_000]):
         found += [] if loops(read) else ["loop"]
     return [*found, "length"] if finished == "length" else found
+
+
+def degenerate(source: Sequence[str], output: Sequence[str]) -> list[str]:
+    """What is wrong with `output` as a translation of `source`, both as words; an empty list where nothing is.
+
+    * "empty": the source holds words and the output none.
+    * "loop": a word four times in a row, two to four words three times, five or more twice; unless the source loops.
+    * "copy": the output is the source again, wholly or nearly, ignoring case.
+    """
+    if not source:
+        return []
+    if not output:
+        return ["empty"]
+    found: list[str] = []
+    if loops(output) and not loops(source):
+        found.append("loop")
+    before, after = list(map(str.casefold, source)), list(map(str.casefold, output))
+    common = (Counter(before) & Counter(after)).total()  # in any order: at least as many, and quickly counted
+    if 2 * common / (len(before) + len(after)) >= COPIED:
+        words = sum(any(map(str.isalpha, word)) for word in before)
+        # The share of words in common, in order: 2 * common / words of both.
+        if words >= WORDS and SequenceMatcher(None, before, after, autojunk=False).ratio() >= COPIED:
+            found.append("copy")
+    return found
+
+
+def loops(words: Sequence[str]) -> bool:
+    """Whether some stretch of `words` says the same thing over and over."""
+    for period in range(1, min(len(words) // 2, LONGEST) + 1):
+        times = 4 if period == 1 else 3 if period < 5 else 2
+        if sum(map(eq, words, words[period:])) < period * (times - 1):
+            continue  # too few words equal the word one period earlier, in a row or not
+        run = 0  # how many of them in a row
+        for earlier, word in zip(words, words[period:], strict=False):
+            run = run + 1 if word == earlier else 0
+            if run >= period * (times - 1):
+                return True
+    return False
 
 
 def lost_numbers(source: str, translation: str) -> list[str]:

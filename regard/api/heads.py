@@ -1,7 +1,4 @@
-"""The aligning head of a translator: which attention weights link words, these weights, and the links.
-
-`regard align` (api/aligning.py) uses it for whole corpora, `Translator` for terms, placeholders and unknown words.
-"""
+"""The aligning head of a translator: which attention weights link words (aligning.py)."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -11,23 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.core.scores import uniform
 from regard.data.batching import ShardedPlan, pad
-from regard.decode.hypothesis import Weigh
 from regard.errors import RunError
-from regard.files.segment import Link
-from regard.look.record import attentions, record
-from regard.look.table import Label, Table, arrange, choose
-from regard.look.tokens import Side
-from regard.look.trace import Trace
-from regard.models.contract import attentions_to_source, guided_head, guided_module
+from regard.models.contract import attentions_to_source, guided_module
 from regard.runs.settings import TrainConfig
 from regard.sealed import read_small, write_atomically
-from regard.symbols import END
-from regard.text.sentences import Span, split_words
 
 FILE = "alignment.json"  # in the run folder: the head that was chosen
 Pair = tuple[list[int], list[int]]  # source and target ids, END last in both
@@ -54,11 +42,6 @@ class Heads:
         same = (other.layer, other.head) == (self.layer, self.head)
         return replace(other, shift=self.shift) if same and other.shift is None else other
 
-    def table(self, trace: Trace, **options: Any) -> Table:
-        """The weights of these heads as a table of words."""
-        head = "mean" if self.head is None else self.head
-        return arrange(trace, layer=self.layer, head=head, shift=self.shift, **options)
-
     def describe(self, model: nn.Module) -> str:
         """The choice in words, for a model."""
         alone = self.layer is None and len(attentions_to_source(model)) == 1
@@ -73,8 +56,7 @@ CHOICE = Heads()  # nothing named: the choice of the run
 
 def is_fixed(model: Any) -> bool:
     """Whether a model has no attention over the source, but one vector for all steps."""
-    modules = attentions(model)
-    return all(modules[name].score is uniform for name in attentions_to_source(model))
+    return all(model.get_submodule(name).score is uniform for name in attentions_to_source(model))
 
 
 def keep_choice(run: Path, heads: Heads) -> None:
@@ -89,20 +71,16 @@ def find_choice(run: Path, model: nn.Module, train: TrainConfig) -> Heads:
         return guided_heads(model, train)
     try:
         heads = Heads(**json.loads(read_small(path)))
-        if not _fits(heads, model):
+        # Models of other packages need not name their number of heads.
+        per_layer = getattr(getattr(model, "config", None), "heads", 1 << 16)
+        sizes = (heads.layer, len(attentions_to_source(model))), (heads.head, per_layer), (heads.shift, 2)
+        if any(number is not None and not (type(number) is int and 0 <= number < size) for number, size in sizes):
             raise ValueError
     except (OSError, ValueError, TypeError, RecursionError):
         raise RunError(
             f"{path} is damaged, or from another model; delete it, or choose again with `regard align --gold`."
         ) from None
     return heads
-
-
-def _fits(heads: Heads, model: nn.Module) -> bool:
-    """Whether a model has these heads. Models of other packages need not name their number."""
-    layers, per_layer = len(attentions_to_source(model)), getattr(getattr(model, "config", None), "heads", 1 << 16)
-    sizes = (heads.layer, layers), (heads.head, per_layer), (heads.shift, 2)
-    return all(number is None or (type(number) is int and 0 <= number < size) for number, size in sizes)
 
 
 def guided_heads(model: nn.Module, train: TrainConfig) -> Heads:
@@ -125,95 +103,3 @@ def read_together(pairs: Sequence[Pair], device: torch.device) -> Iterator[tuple
         source, lengths = pad([pairs[place][0] for place in places])
         target, _ = pad([pairs[place][1] for place in places])
         yield places, source.to(device), lengths.to(device), target.to(device)
-
-
-def weigh_ids(
-    model: Any, heads: Heads, sources: Sequence[list[int]], targets: Sequence[list[int]], device: torch.device
-) -> list[NDArray[np.float32]]:
-    """The weights [T, S] with which each word of a translation attended to its source, by `heads`, END included in
-    both; zeros where the model has one vector for the whole source."""
-    name = guided_module(model, -2 if heads.layer is None else heads.layer)
-    shift = model.attention_layout.shift if heads.shift is None else heads.shift
-    found: dict[int, NDArray[np.float32]] = {}
-    pairs = [([*source, END], [*target, END]) for source, target in zip(sources, targets, strict=True)]
-    for places, read, lengths, written in read_together(pairs, device):
-        with torch.inference_mode(), record(model, [name]) as seen:
-            model(read, lengths, written)
-        weights = guided_head(seen[name].weights, -1 if heads.head is None else heads.head)  # [B, T, S]
-        for row, place in zip(weights.float().cpu().numpy(), places, strict=True):
-            T, S = len(pairs[place][1]), len(pairs[place][0])
-            shifted = np.concatenate([row[shift:T, :S], row[T - shift : T, :S]])
-            found[place] = shifted if shifted.shape == (T, S) else np.zeros((T, S), np.float32)
-    return [found[place] for place in range(len(pairs))]
-
-
-def weigher(model: Any, source: Tensor, lengths: Tensor) -> Weigh:
-    """For the coverage penalty: the mean weights [N, T, S] with which rows of a batch attended to their source, and
-    which of its positions the model can attend to [N, S]."""
-
-    def weigh(rows: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        with record(model) as seen:
-            model(source[rows], lengths[rows], target)
-        calls = [seen[name] for name in attentions_to_source(model)]
-        weights = [call.weights.mean(1) if call.weights.dim() == 4 else call.weights for call in calls]
-        visible = [(call.scores > -torch.inf).flatten(1, -2).any(1) for call in calls]  # [N, S]
-        return torch.stack(weights).mean(0), torch.stack(visible).any(0)
-
-    return weigh
-
-
-# --- links
-
-
-def mark_aligning(trace: Trace, heads: Heads) -> Trace:
-    """The trace with the choice of its run marked: these weights are drawn by default, with their shift."""
-    if heads == Heads() or not _attends(trace):
-        return trace
-    seen = choose(trace, heads.layer)
-    if heads.head is None:
-        seen = replace(seen, aligning="mean", shift=seen.shift if heads.shift is None else heads.shift)
-    else:
-        seen = replace(seen, aligning=heads.head, shifted_heads=(heads.head,) if heads.shift else ())
-    return replace(trace, attention={**trace.attention, seen.name: seen})
-
-
-def _attends(trace: Trace) -> bool:
-    return any(seen.kind == "cross" for seen in trace.attention.values())
-
-
-def link_words(trace: Trace, heads: Heads) -> tuple[Link, ...]:
-    """The source word with the largest weight for each target word; nothing for a model without cross-attention."""
-    if not _attends(trace):
-        return ()
-    table = heads.table(trace)
-    if not table.columns:
-        return ()
-    best = np.argmax(table.weights, axis=1)  # [rows]
-    return tuple(
-        Link(_span(trace.source, table.columns[column]), _span(trace.target, row), round(float(weights[column]), 4))
-        for row, weights, column in zip(table.rows, table.weights, best, strict=True)
-    )
-
-
-def word_weights(trace: Trace, heads: Heads) -> NDArray[np.float32]:
-    """[target words, source words]: pieces merged, special tokens left out, words split at white space."""
-    table = heads.table(trace, punctuation=False)
-    sizes = len(trace.target.text.split()), len(trace.source.text.split())
-    sides = (trace.target, table.rows, sizes[0]), (trace.source, table.columns, sizes[1])
-    rows, columns = (  # the word of each label; -1 where it belongs to none
-        np.array([-1 if word is None or word >= size else word for word in words], dtype=np.int64)
-        for words, size in (([side.tokens[cell.tokens[0]].word for cell in cells], size) for side, cells, size in sides)
-    )
-    weights = np.zeros(sizes, dtype=np.float32)
-    np.add.at(weights, np.ix_(rows[rows >= 0], columns[columns >= 0]), table.weights[np.ix_(rows >= 0, columns >= 0)])
-    return weights
-
-
-def diagonal(source: str, target: str) -> tuple[Link, ...]:
-    """Word j of T is linked with word j * S / T."""
-    read, wrote = (split_words(text, (0, len(text))) for text in (source, target))
-    return tuple(Link(read[at * len(read) // len(wrote)], span) for at, span in enumerate(wrote)) if read else ()
-
-
-def _span(side: Side, label: Label) -> Span:
-    return side.tokens[label.tokens[0]].start, side.tokens[label.tokens[-1]].end

@@ -19,7 +19,7 @@ from regard.decode.steps import SearchRequest
 from regard.errors import ConfigError, DataError, RunError
 from regard.evaluate.language import text_loss
 from regard.evaluate.scores import perplexity
-from regard.look.measure import Reach, ReachSum, reach_sums
+from regard.look.measure import Reach, reach
 from regard.look.record import attentions
 from regard.look.trace import Trace
 from regard.runs.experiment import Experiment
@@ -66,12 +66,6 @@ class Writer(Trained):
 
     def reach(self, lines: Sequence[str], farthest: int = 20, progress: Progress | None = None) -> list[Reach]:
         """For each attention module, its weights by distance over a text, and the words with the most weight."""
-        return [total.result(name) for name, total in self.reach_sums(lines, farthest, progress).items()]
-
-    def reach_sums(
-        self, lines: Sequence[str], farthest: int = 20, progress: Progress | None = None
-    ) -> dict[str, ReachSum]:
-        """The totals that `reach` is computed from; totals of parts of a text can be added."""
         rows = self._rows(lines, self.experiment.data)
         if not attentions(self.model):
             raise RunError(f"{self.name} has no attention module, so there is nothing to measure.")
@@ -79,7 +73,7 @@ class Writer(Trained):
         numbers = ShardedPlan(rows.lengths, rows.lengths, _READ_TOKENS, seed=0, epoch=0)
         batches = (rows.batch(batch.tolist()) for batch in numbers)
         read = reporting(batches, progress, rows.tokens, lambda batch: int(batch.lengths.sum()))
-        return reach_sums(self.model, (batch.target for batch in read), farthest)
+        return reach(self.model, (batch.target for batch in read), farthest)
 
     def _rows(self, lines: Sequence[str], data: TextDataConfig) -> TextRows:
         if isinstance(lines, str):

@@ -1,7 +1,6 @@
-"""The trace of a sentence and its output: one forward pass with every attention call recorded, and the other parts of a
-trace (probabilities, search tree, forced words, notes)."""
+"""The trace of a sentence and its output: one forward pass with every attention call recorded."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -11,18 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.api.flags import NOTES, unseen
+from regard.api.flags import unseen
 from regard.core.normalise import Causal
 from regard.data.vocabulary import Tokenised, Vocabulary
-from regard.decode.beam import SearchStep
-from regard.decode.hypothesis import Hypothesis
 from regard.errors import ConfigError, DataError, ShapeError
-from regard.evaluate.confidence import Confidence
-from regard.look.change import Force
 from regard.look.record import AttentionCall, Recorded, attentions, record
 from regard.look.tokens import Side, Token
 from regard.look.trace import Trace
-from regard.look.trace_data import HIDING, Attended, Beam, BeamNode
+from regard.look.trace_data import HIDING, Attended
 from regard.models.pointer import Pointer
 from regard.symbols import END, SYMBOLS
 
@@ -215,17 +210,6 @@ def with_step_values(trace: Trace, name: str, values: Sequence[float]) -> Trace:
     return replace(trace, attention=attention)
 
 
-def with_confidence(trace: Trace, rated: Confidence) -> Trace:
-    """The trace with the confidence of its word at each target token."""
-    tokens = (
-        token
-        if token.word is None or token.special
-        else replace(token, confidence=round(rated.words[token.word][1], 4))
-        for token in trace.target.tokens
-    )
-    return replace(trace, target=replace(trace.target, tokens=tuple(tokens)))
-
-
 def with_end(written: list[int], ended: bool) -> list[int]:
     """The ids that a search found, END last if they ended; an empty text always has it."""
     return [*written, END] if ended or not written else written
@@ -243,42 +227,12 @@ def check_length(ids: Sequence[int]) -> None:
         raise DataError(f"A sentence of {len(ids)} tokens is too long to look into; give at most {LONGEST_LOOK}.")
 
 
-def force_words(
-    forces: Iterable[Force],
-    begins: list[int] | None,
-    search: Callable[[list[int] | None], Hypothesis],
-    encode: Callable[[str], list[int]],
-) -> tuple[list[int] | None, list[dict[str, Any]]]:
-    """The ids that a translation must begin with to have all forced words, which are sorted by step, and the
-    descriptions of these words for a trace. Each needs a search, since the words before it are the model's."""
-    described = []
-    for force in forces:
-        found, first = search(begins).ids, len(begins or ())
-        if not first <= force.t <= len(found):
-            raise ConfigError(
-                f"Step {force.t} cannot be forced; after what is forced before it, the steps are {first} to "
-                f"{len(found)}."
-            )
-        begins = found[: force.t] + encode(force.word)
-        described.append({**force.describe(), "rows": list(range(force.t, len(begins)))})
-    return begins, described
-
-
 def describe_forced(vocabulary: Vocabulary, forced: Sequence[int] | None) -> list[dict[str, Any]]:
     """A forced beginning as one of the changes of a trace: the rows that were not the model's choice."""
     if not forced:
         return []
     text = f"begins with '{vocabulary.decode(forced)}'"
     return [{"kind": "force", "text": text, "rows": list(range(len(forced)))}]
-
-
-def notes_of(flags: Iterable[str], source: Tokenised, forced: Iterable[Tokenised]) -> tuple[dict[str, Any], ...]:
-    """The notes of a trace: the flags of a translation in words, and forced words that the vocabulary does not have."""
-    return (
-        *note_unseen("unseen", "the source holds", source),
-        *({"flag": flag, "text": NOTES[flag]} for flag in flags if flag != "unseen"),
-        *note_unseen("forced", "the forced words hold", *forced),
-    )
 
 
 def note_unseen(flag: str, holder: str, *texts: Tokenised) -> tuple[dict[str, Any], ...]:
@@ -297,33 +251,3 @@ def tokens_of(tokenised: Tokenised, ended: bool) -> Side:
     ]
     end = [Token(SYMBOLS[END], SYMBOLS[END], len(text), len(text), special=True)] if ended else []
     return Side(text, (*tokens, *end))
-
-
-def beam_of(search: Sequence[SearchStep], vocabulary: Vocabulary) -> Beam | None:
-    """The search tree of one sentence: every candidate, its parent, and whether it was kept; None without steps."""
-    if not search:
-        return None
-    nodes: list[BeamNode] = []
-    living: dict[int, int] = {}  # beam slot -> node, of the step before
-    for step in search:
-        born: dict[int, int] = {}
-        for place in np.flatnonzero(np.isfinite(step.logprob[0])).tolist():
-            slot, ended = int(step.slot[0, place]), bool(step.ended[0, place])
-            node = BeamNode(
-                id=len(nodes),
-                parent=living[int(step.parent[0, place])] if step.number > 1 else None,
-                step=step.number,
-                token=vocabulary.pieces([int(step.token[0, place])])[0],
-                logprob=float(step.logprob[0, place]),
-                total=float(step.total[0, place]),
-                score=float(step.score[0, place]),
-                finished=ended,
-                pruned=slot < 0 and not ended,
-            )
-            nodes.append(node)
-            if slot >= 0:
-                born[slot] = node.id
-        living = born
-    finished = sorted((node for node in nodes if node.finished), key=lambda node: -node.score)
-    size = 1 + max(int(step.slot[0].max()) for step in search)  # as many hypotheses as were kept at once
-    return Beam(max(1, size), tuple(nodes), tuple(node.id for node in finished))

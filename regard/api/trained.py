@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from regard.decode.search import check_precision
-from regard.decode.settings import DecodeConfig, change_settings
+from regard.decode.settings import DecodeConfig
 from regard.runs.experiment import Experiment
 
 
@@ -51,6 +51,6 @@ class Trained:
 
     def settings(self, **changes: Any) -> DecodeConfig:
         """The run's [decode] settings with `changes` applied; None keeps the run's value."""
-        config = change_settings(self.experiment.decode, changes)
+        config = self.experiment.decode.changed(changes)
         check_precision(config.precision, self.device)
         return config

@@ -22,7 +22,6 @@ from regard.text.lines import READING, Reading, language_of
 from regard.training.events import BEFORE_THE_END, Event, Observe, wants_stop
 from regard.training.start import inherit
 
-Files = str | Path | list[str]
 Config = str | Path | Mapping[str, Any] | None  # a TOML file, or tables of settings
 
 
@@ -37,11 +36,12 @@ def gather(
     if out and (out / "config.toml").exists() and not (config or model or preset or any(data.values())):
         config = read_config(out)
     tables = dict(config) if isinstance(config, Mapping) else load_toml(Path(config)) if config else {}
-    given = {
-        name: [str(one) for one in value] if isinstance(value, list | tuple) else str(value)
-        for name, value in data.items()
-        if value
-    }
+    given: dict[str, Any] = {name: value for name, value in data.items() if value not in (None, "", [], ())}
+    for name, value in given.items():
+        if isinstance(value, list | tuple):
+            given[name] = [str(one) for one in value]
+        elif isinstance(value, Path):
+            given[name] = str(value)
     check_tables(tables)
     tables["data"] = {**tables.get("data", {}), **given}
     chosen = {name: value for name, value in (("name", model), ("preset", preset)) if value}
@@ -113,10 +113,6 @@ def train(
     out: str | Path,
     model: str | None = None,
     preset: str | None = None,
-    source: Files | None = None,
-    target: Files | None = None,
-    tmx: Files | None = None,
-    corpus: str | None = None,
     settings: Iterable[str] = (),
     minutes: float | None = None,
     observe: Observe | None = None,
@@ -124,10 +120,12 @@ def train(
     on: str | None = None,
     workers: int | None = None,
     address: str | None = None,
+    **data: Any,
 ) -> Any:
     """Train into the folder `out`, or resume there, and return the trained model (see `regard.load`).
 
-    `config` is a TOML file or a mapping of tables; `settings` are strings such as "train.steps=200". `observe` is
+    `config` is a TOML file or a mapping of tables; `settings` are strings such as "train.steps=200"; `data` are [data]
+    settings: files or lists of them as `source` and `target`, or as `tmx`, or a built-in `corpus`. `observe` is
     called with every event of the loop (see `regard.training.events`); in a notebook the default shows a line. If it
     returns True, training stops with the next update (on a GPU a few later) and saves: the model returned is then that
     of the best checkpoint so far (the newest, if none was validated), and the same call resumes. Ctrl-C and SIGTERM
@@ -142,7 +140,6 @@ def train(
     Translator(run: bahdanau, ... weights on ...)
     """
     run, since, begin = Path(out), time.monotonic(), starter(on, workers, address)
-    data = {"source": source, "target": target, "tmx": tmx, "corpus": corpus}
     experiment, _ = plan(run, config, model, preset, settings, minutes, **data)
     observer, enough = observe or in_notebook(), False
 

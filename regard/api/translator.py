@@ -1,9 +1,13 @@
-"""A trained translator: translate, score, and trace attention."""
+"""A trained translator: text in, translation out.
+
+`translate` has four steps: the sentences of the text (drafts.py), the search (regard.decode), the texts of what was
+found (`spell`), and the text of all sentences. What looks inside a translator is in looking.py and aligning.py, which
+are imported when they are needed.
+"""
 
 import dataclasses
 import operator
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
@@ -11,23 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.api import drafts, flags, tracing
+from regard.api import drafts, flags
 from regard.api.drafts import Draft, Translation
-from regard.api.heads import (
-    Heads,
-    diagonal,
-    is_fixed,
-    link_words,
-    mark_aligning,
-    read_together,
-    weigh_ids,
-    weigher,
-    word_weights,
-)
-from regard.api.terms import Placement, Termbase, TermPairs, elide, link_terms, place_terms
-from regard.api.tracing import assemble
+from regard.api.heads import Heads, read_together
+from regard.api.terms import Placement, Termbase, TermPairs, elide, place_terms
 from regard.api.trained import Trained
-from regard.api.what_ifs import locate
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
 from regard.decode.ensemble import Ensemble
@@ -37,30 +29,25 @@ from regard.decode.settings import DecodeConfig
 from regard.decode.steps import SearchRequest
 from regard.decode.terms import Terms
 from regard.errors import ConfigError, DataError, RunError
-from regard.evaluate.alignment import argmax_links
 from regard.evaluate.confidence import Calibration, Decoded
 from regard.evaluate.scores import METRICS, ScoreReport, perplexity, score
 from regard.files.segment import Sentence
-from regard.look.attribution import Attribution, add_attribution
-from regard.look.case import Case
-from regard.look.change import Change, Force, change, find
-from regard.look.record import record
-from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source
 from regard.runs.expects import knows_no_capitals, languages_of
 from regard.runs.experiment import Experiment
-from regard.symbols import END, PAD, START, UNKNOWN
+from regard.symbols import END, PAD, UNKNOWN
 from regard.text.languages import other_language
 from regard.text.normalise import rewrite
 from regard.work import Progress, reporting
 
 if TYPE_CHECKING:
     from regard.interop.ctranslate2 import Engine
+    from regard.look.attribution import Attribution
+    from regard.look.trace import Trace
 
 TERM_BEAM = 8  # smallest beam of a search for terms: one for each token of a term, and some without it
 CHARACTERS = 16  # a text with more characters than this times the allowed tokens is refused without tokenising it
 BATCH_TOKENS = (4096, 65536)  # source tokens in a batch over all beams, on a CPU and on a GPU
-AT_ONCE = 64  # pairs whose traces are held together
 _SPACES = str.maketrans("\u00a0\u202f", "  ")  # translations that differ in the kind of space are the same
 Observe = Callable[[SearchStep], None]
 
@@ -157,23 +144,24 @@ class Translator(Trained):
         if confidence:
             self.check_calibrated()
         config = self.settings(**settings)
-        wanted = [] if prefix is None else [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
-        if prefix is not None and len(wanted) != len(texts):
-            raise DataError(f"Expected one prefix for each sentence, {len(texts)} in all; got {len(wanted)}.")
-        prefixes = None if prefix is None else list(map(self.prefix_ids, wanted))
-        split = split and prefixes is None
+        prefixes = None
+        if prefix is not None:
+            wanted = [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
+            if len(wanted) != len(texts):
+                raise DataError(f"Expected one prefix for each sentence, {len(texts)} in all; got {len(wanted)}.")
+            prefixes, split = list(map(self.prefix_ids, wanted)), False
         skipped = [max_tokens is not None and bool(self.too_long(given, max_tokens)) for given in texts]
         read = partial(drafts.split, most=self.experiment.data.max_length) if split else drafts.whole
         parts = [read("" if skip else given, self.encode) for given, skip in zip(texts, skipped, strict=True)]
         sentences = [draft for part in parts for draft in part.drafts]
-        search: Any = self.engine.search if self.engine and not observe else partial(self._search, observe=observe)
-        # The whole beam: some hypotheses may have the same text, or hold a term as a part of a longer word.
-        several = config.nbest > 1 and not config.temperature
-        whole = dataclasses.replace(config, nbest=config.beam) if several else config
         if not terms:
             for draft in sentences:
                 if draft.protected:
                     drafts.name_address(draft, self.encode)
+        # The whole beam: some hypotheses may have the same text, or hold a term as a part of a longer word.
+        several = config.nbest > 1 and not config.temperature
+        whole = dataclasses.replace(config, nbest=config.beam) if several else config
+        search: Any = self.engine.search if self.engine and not observe else partial(self.search, observe=observe)
         todo = sentences
         while todo:
             rows = [draft.encoded.ids for draft in todo]
@@ -183,7 +171,7 @@ class Translator(Trained):
             named = [draft for draft in todo if draft.address]
             todo = [draft for draft in named if not drafts.is_named(draft, self.target_vocabulary, self.encode)]
         if terms:
-            self._place_terms(self._termbase(terms), sentences, prefixes, config, stop)
+            self._place_terms(self.termbase(terms), sentences, prefixes, config, stop)
         self.spell(sentences, None if unknown == "keep" else lexicon or {}, split, terms)
         translations = [
             drafts.join(part, [self.candidates(draft, config, confidence) for draft in part.drafts]) for part in parts
@@ -193,38 +181,55 @@ class Translator(Trained):
                 translations[place] = dataclasses.replace(translations[place], finished="too long")
         return translations[0] if isinstance(text, str) else translations
 
+    @torch.inference_mode()
+    def search(
+        self, rows: Sequence[Sequence[int]], config: DecodeConfig, progress: Progress | None = None, **request: Any
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses of each row of source ids; `request` are the fields of a `SearchRequest`."""
+
+        def coverage(source: Tensor, lengths: Tensor) -> Weigh:
+            from regard.api.aligning import weigher
+
+            self.needs_one_model("use the coverage penalty")
+            return weigher(self.model, source, lengths)
+
+        tokens, asked = BATCH_TOKENS[self.device.type == "cuda"], SearchRequest(**request)
+        model: Any = self.model
+        return decode_many(
+            model, rows, config, self.device, batch_tokens=tokens, weigher=coverage, progress=progress, request=asked
+        )
+
     def spell(
         self, sentences: list[Draft], lexicon: Mapping[str, str] | None, split: bool, terms: TermPairs | None = None
     ) -> None:
         """Fill in the texts of each draft: unknown words are copied from the source if there is a `lexicon`, and with
         `split` the addresses and placeholders of the sentence are put back."""
         vocabulary = self.target_vocabulary
+        unknown: list[tuple[Draft, int, list[int]]] = []
         for draft in sentences:
             draft.texts = [vocabulary.decode(hypothesis.ids) for hypothesis in draft.found]
-        written = [(draft, at, hypothesis.ids) for draft in sentences for at, hypothesis in enumerate(draft.found)]
-        unknown = [one for one in written if UNKNOWN in one[2]] if lexicon is not None else []
-        if unknown and not isinstance(self.model, Ensemble) and attentions_to_source(self.model):
+            unknown += [(draft, at, one.ids) for at, one in enumerate(draft.found) if UNKNOWN in one.ids]
+        if unknown and lexicon is not None and self.attends:
             pairs = [draft.encoded.ids for draft, _, _ in unknown], [ids for _, _, ids in unknown]
             for (draft, at, ids), weights in zip(unknown, self.weigh(*pairs), strict=True):
-                draft.texts[at] = drafts.copy_unknown(draft.encoded, ids, weights, vocabulary, lexicon or {})
+                draft.texts[at] = drafts.copy_unknown(draft.encoded, ids, weights, vocabulary, lexicon)
         if not split:
             return
-        base = self._termbase(terms) if terms else None
+        base = self.termbase(terms) if terms else None
         for draft in sentences:
             draft.texts = [drafts.end_alike(draft.words, text) for text in draft.texts]
             if base:
                 draft.texts = [elide(text, base, draft.words, self.target_language) for text in draft.texts]
             if draft.address:
                 draft.texts = [text.replace(drafts.STAND_IN, draft.address) for text in draft.texts]
+            elif draft.capitals and not draft.protected:
+                draft.texts = [text.upper() for text in draft.texts]
         protected = [draft for draft in sentences if draft.protected and not draft.address]
         if protected:
             read = [draft.words for draft in protected for _ in draft.texts]
             linked = iter(self.link_words(read, [text for draft in protected for text in draft.texts], terms))
             for draft in protected:
                 draft.texts = [drafts.put_back(draft, next(linked)) for _ in draft.texts]
-        for draft in sentences:
-            if draft.recased and not draft.protected:
-                draft.texts = [text.upper() for text in draft.texts]
 
     def candidates(self, draft: Draft, config: DecodeConfig, confidence: bool = False) -> list[Translation]:
         """The different translations of one sentence, the best first; samples may be alike."""
@@ -251,23 +256,6 @@ class Translator(Trained):
             group.append(Translation(text, *numbers, ended, group, unknown, wrong, draft.unplaced, sure))
         return group
 
-    def decoded(self, encoded: Tokenised, ids: list[int], logprobs: list[float]) -> Decoded:
-        """What the confidence of a translation is computed from."""
-        text, words = self.target_vocabulary.decode(ids), self.target_vocabulary.words_of(ids)
-        if words and max(words) != len(text.split()) - 1:  # bytes that are no characters, or white space alone
-            words = self.target_vocabulary.tokenised(ids).words
-        return Decoded(encoded.text, self.source_language, len(encoded.ids), text, words, logprobs)
-
-    def check_calibrated(self) -> None:
-        """Refuse a translator whose confidence is not calibrated."""
-        if isinstance(self.model, Ensemble):
-            raise RunError("An ensemble has no calibrated confidence; load one of its runs.")
-        if self.calibration is None:
-            raise RunError(
-                f"The confidence of {self.name} is not calibrated for its weights; run `regard calibrate` with the run "
-                f"and held-out sentences, --source FILE --target FILE."
-            )
-
     def check_source(self, encoded: Tokenised) -> tuple[list[str], list[str]]:
         """The parts of a sentence that were never seen in training, and its flags."""
         unknown, text = flags.unseen(encoded), encoded.text
@@ -278,222 +266,64 @@ class Translator(Trained):
             found.append("lower-cased")
         return unknown, found
 
-    def look(
-        self,
-        source: str,
-        target: str | Sequence[int] | None = None,
-        *,
-        changes: Sequence[Change] = (),
-        prefix: str | Sequence[int] | None = None,
-        terms: TermPairs | None = None,
-        tree: bool = False,
-        topk: int = 5,
-        by: str | Sequence[str] = (),
-        against: str | None = None,
-        **options: Any,
-    ) -> Trace:
-        """Translate `source` (or force `target`) and return the trace of every attention module.
+    def termbase(self, terms: TermPairs) -> Termbase:
+        """Terms as sentences of this translator have them."""
+        return Termbase(terms, self.source_vocabulary.comparable, self.target_vocabulary.in_form)
 
-        The trace is exact: the translation goes through `forward` once more with all layers and heads recorded.
-        `changes` are what-ifs (see `regard.look.change`), such as `Mask("station")`, and so is `prefix`, which the
-        translation must start with; a `Force` sets the word of one step. The trace lists all of them. With `terms`, as
-        for `translate`, the trace is of the translation with these terms. `tree` keeps the beam search tree, `topk` is
-        the number of alternatives kept for each word. `by` are methods of `attribute`, whose results the trace gets as
-        well, and `against` is a word that they compare with. Other options are the [decode] settings.
+    def _place_terms(
+        self, terms: Termbase, sentences: list[Draft], prefixes: list[list[int]] | None, config: DecodeConfig,
+        stop: Callable[[], bool] | None,
+    ) -> None:  # fmt: skip
+        """Search again for the sentences whose translation misses terms."""
+        self.needs_one_model("place terms")
+        beam = max(config.beam, TERM_BEAM)
+        wide = dataclasses.replace(config, beam=beam, nbest=beam, temperature=0.0, top_k=0, top_p=1.0)
 
-        >>> trace = regard.load("en-fr/bahdanau").look("Where is the station?")
-        >>> trace
-        Trace('Where is the station?' -> 'Où est la gare ?'; weights of decoder.attention [1, 7, 7])
+        def search(rows: list[list[int]], ways: list[Placement], joined: list[int]) -> list[list[Hypothesis]]:
+            wanted = Terms([way.terms for way in ways], [way.replaced for way in ways], joined)
+            prefixes = [way.prefix for way in ways]
+            return self.search(rows, wide, terms=wanted, prefixes=prefixes, stop=stop) if rows else []
+
+        place_terms(terms, sentences, prefixes, self.target_vocabulary, search, self.weigh)
+
+    # --- texts and ids
+
+    def encode(self, text: str) -> Tokenised:
+        """The pieces of a source sentence, without END."""
+        return self._reader.encode(clean(text))
+
+    def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:
+        """The ids of a translation or a prefix of one, given as text or as ids, without END.
+
+        A space at the end of a text is removed: it would become a separate piece, which few words can follow.
         """
-        self.needs_one_model("look inside")
-        self.check_changes(changes)
-        forces = sorted((item for item in changes if isinstance(item, Force)), key=lambda force: force.t)
-        chosen = [] if terms else [target, prefix, *(force.word for force in forces)]  # the user's own words
-        if terms:
-            if target is not None or prefix is not None or changes or tree:
-                raise DataError(
-                    "Terms exclude a target, a prefix, what-ifs and the search tree; pass one or the other."
-                )
-            target = self.translate(source, terms=terms, split=False, **options).text
-        elif target is not None and (prefix is not None or forces):
-            raise DataError("A target excludes a prefix and forced words; pass one or the other.")
-        encoded, vocabulary = self.encode(source), self.target_vocabulary
-        tracing.check_words(source, encoded)
-        tracing.check_length(encoded.ids)
-        changes = locate(changes, self.model, encoded)
-        begins = None if prefix is None else self.prefix_ids(prefix)
-        forced = tracing.describe_forced(vocabulary, begins)
-        wrong, steps = self.check_source(encoded)[1], list[SearchStep]()
-        with torch.inference_mode(), change(self.model, *(item for item in changes if item not in forces)) as changed:
-            if target is None:
-                config = self.settings(**options)
+        if isinstance(prefix, str):
+            return self.target_vocabulary.encode(clean(prefix).rstrip()).ids
+        try:
+            ids = [operator.index(index) for index in prefix]
+        except TypeError:
+            raise DataError(f"A translation is text or a list of token ids; got {prefix!r:.60}.") from None
+        pieces = self.target_vocabulary.pieces(ids)  # refuses ids outside the vocabulary
+        for index, piece in zip(ids, pieces, strict=True):
+            if index < UNKNOWN:
+                raise DataError(f"A translation cannot contain the symbol {piece} (token {index}); leave it out.")
+        return ids
 
-                def search(begins: list[int] | None, observe: Observe | None = None) -> Hypothesis:
-                    changed.restart()
-                    prefixes = None if begins is None else [begins]
-                    return self._search([encoded.ids], config, prefixes=prefixes, observe=observe)[0][0]
+    def inputs(self, text: str) -> tuple[Tensor, Tensor]:
+        """One source sentence [1, S] and its length [1], END included."""
+        source = torch.tensor([[*self.encode(text).ids, END]], device=self.device)
+        return source, torch.tensor([source.shape[1]], device=self.device)
 
-                begins, described = tracing.force_words(forces, begins, search, self.prefix_ids)
-                forced += described
-                hypothesis = search(begins, steps.append if tree else None)
-                text, same = vocabulary.decode(hypothesis.ids), self.source_language == self.target_language
-                wrong += flags.wrong_with(source, text, hypothesis.ended, same)
-                written = tracing.with_end(hypothesis.ids, hypothesis.finished)
-            else:
-                written = [*self.prefix_ids(target), END]
-                tracing.check_length(written[:-1])
-            inputs, read = self._inputs(encoded.ids), tracing.tokens_of(encoded, ended=True)
-            spelled = [vocabulary.encode(clean(text)) for text in chosen if isinstance(text, str)]
-            trace = tracing.trace_forward(
-                self.model, inputs, written, read, vocabulary, topk, changes=(*changed.describe(), *forced),
-                notes=tracing.notes_of(wrong, encoded, spelled), beam=tracing.beam_of(steps, vocabulary),
-                about=self.about,
-            )  # fmt: skip
-        if self.calibration is not None:
-            plain = [index for index in written if index != END]
-            logprobs = [token.logprob for token in trace.target.tokens if token.logprob is not None]
-            trace = tracing.with_confidence(trace, self.calibration.rate(self.decoded(encoded, plain, logprobs)))
-        if by or against is not None:
-            trace = self._add_attributions(trace, encoded.ids, written, [by] if isinstance(by, str) else by, against)
-        return mark_aligning(trace, self.heads)
+    def too_long(self, text: str, most: int) -> str:
+        """The length of a text of more than `most` tokens, as "5000 tokens"; empty if it is shorter."""
+        if len(text.encode("utf-8", "replace")) <= most:
+            return ""  # a token has at least one byte
+        if len(text) > CHARACTERS * most:
+            return f"{len(text)} characters"
+        tokens = len(self.encode(text).ids)
+        return f"{tokens} tokens" if tokens > most else ""
 
-    def attribute(
-        self,
-        source: str,
-        target: str | Sequence[int] | None = None,
-        method: str = "attention",
-        against: str | None = None,
-        *,
-        words: bool = True,
-        **options: Any,
-    ) -> Attribution:
-        """From which source words each word of the translation of `source` (or of a forced `target`) came.
-
-        `method` is attention, attention-norm, rollout, alti, value-zeroing, gradient, integrated-gradients,
-        occlusion-masked, occlusion-unknown or occlusion-removed; `regard.look.attribution` defines them. The attention
-        methods take the run's aligning head, or LAYER or LAYER.HEAD as in "attention:1.0". With `against`, the gradient
-        and occlusion methods say why each word was written and not that one. `words=False` keeps subword pieces apart.
-        Other options are those of `look`.
-
-        >>> found = regard.load("en-fr/bahdanau").attribute("The cat sleeps.", "Le chat dort.", "occlusion-masked")
-        >>> found.rows[2], found.columns[found.matrix[2].argmax()]
-        ('dort', 'sleeps')
-        """
-        trace = self.look(source, target, by=method, against=against, topk=0, **options)
-        return Attribution.of(trace, [*trace.attention][-1], words)
-
-    def _add_attributions(
-        self, trace: Trace, read: list[int], written: list[int], methods: Sequence[str], against: str | None
-    ) -> Trace:
-        """The trace with what `methods` find in its sentence."""
-        if not methods:
-            raise DataError("A word to compare with needs a method; pass by='gradient', for example.")
-        if any(one["kind"] != "force" for one in trace.changes):
-            raise DataError("An attribution explains the model as it is; leave out the what-ifs that change attention.")
-        source, target = (torch.tensor(ids, device=self.device) for ids in ([*read, END], written))
-        other = None if against is None else self._candidate(against)
-        for method in methods:
-            name, _, place = method.partition(":")
-            heads = self.heads
-            if place:
-                if name not in ("attention", "attention-norm") or not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4})?", place):
-                    raise ConfigError(
-                        f"A layer and a head are for the methods attention and attention-norm, as in attention:1.0; "
-                        f"got {method!r:.60}."
-                    )
-                heads = Heads(*map(int, place.split(".")))
-            case = Case(self.model, source, target, other, (), heads.layer, heads.head, heads.shift or 0)
-            trace = add_attribution(trace, case, method, against or "")
-        return trace
-
-    def _candidate(self, word: str) -> int:
-        """The token that a word begins with, to compare others with; a piece of the vocabulary is that token."""
-        vocabulary = self.target_vocabulary
-        encoded = vocabulary.encode(clean(word))
-        found = vocabulary.numbers.get(word, encoded.ids[0] if encoded.ids else UNKNOWN)
-        if found in (PAD, START, UNKNOWN) or (word not in vocabulary.numbers and flags.unseen(encoded)):
-            raise DataError(
-                f"There is no word {word!r:.60} in the target vocabulary to compare with; pass another one."
-            )
-        return found
-
-    def trace_pairs(
-        self, sources: Sequence[str], targets: Sequence[str], names: Sequence[str] | None = None
-    ) -> Iterator[Trace]:
-        """The traces of given translations, in order, computed a few at a time since they are large: only the weights
-        of the modules `names`, by default those of the attention over the source."""
-        self.needs_one_model("look inside")
-        names = find(self.model, None) if names is None else names
-        for start in range(0, len(sources), AT_ONCE):
-            encoded = [self.encode(source) for source in sources[start : start + AT_ONCE]]
-            written = [self.prefix_ids(target) for target in targets[start : start + AT_ONCE]]
-            for ids in (*(read.ids for read in encoded), *written):
-                tracing.check_length(ids)
-            pairs = [([*read.ids, END], [*ids, END]) for read, ids in zip(encoded, written, strict=True)]
-            traces: dict[int, Trace] = {}
-            for places, *batch in read_together(pairs, self.device):  # of like length
-                with torch.inference_mode(), record(self.model, names) as seen:
-                    self.model(*batch)
-                for row, place in enumerate(places):
-                    texts = encoded[place], self.target_vocabulary.tokenised(written[place])
-                    source, target = (tracing.tokens_of(text, ended=True) for text in texts)
-                    traces[place] = assemble(
-                        self.model, seen, source, target, row, about=self.about, weights_alone=True
-                    )
-            yield from (traces[place] for place in range(len(pairs)))
-
-    def align(self, source: str, target: str) -> list[tuple[int, int]]:
-        """The links (source word, target word), from 0, of a sentence and its translation, in words as white space
-        separates them: each target word with the source word of its largest attention weight.
-
-        The weights are those of the run's aligning head, as for `regard align`.
-
-        >>> regard.load("en-fr/bahdanau").align("Where is the station ?", "Où est la gare ?")
-        [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]
-        """
-        self.needs_one_model("align words")
-        if is_fixed(self.model):
-            raise DataError(
-                f"{self.name} has no attention to words; use another model, such as bahdanau or transformer."
-            )
-        if not self.can_trace(source, target):
-            raise DataError("An alignment needs words on both sides, and no more than can be traced at once.")
-        [trace] = self.trace_pairs([source], [target])
-        return sorted(argmax_links(word_weights(trace, self.heads)))
-
-    def link_words(
-        self, sources: Sequence[str], targets: Sequence[str], terms: TermPairs | None = None
-    ) -> list[Sentence]:
-        """Each translation with the links of its words.
-
-        The weights are those of the run's aligning head (chosen by `regard align --choose`, or guided in training),
-        else of the last layer but one. A sentence that is too long to trace, and a model without attention, get the
-        links of the diagonal. `terms` are linked with their own source words.
-        """
-        pairs = list(zip(sources, targets, strict=True))
-        # As they were read and written, before the translation was written in capitals.
-        pairs = [(drafts.lower(a), drafts.lower(b)) if a.isupper() and b.isupper() else (a, b) for a, b in pairs]
-        linked = [diagonal(*pair) for pair in pairs]
-        attends = not isinstance(self.model, Ensemble) and bool(attentions_to_source(self.model))
-        fit = [number for number, pair in enumerate(pairs) if attends and self.can_trace(*pair)]
-        traces = self.trace_pairs(*zip(*(pairs[at] for at in fit), strict=True)) if fit else ()
-        for number, trace in zip(fit, traces, strict=True):
-            linked[number] = link_words(trace, self.heads) or linked[number]
-        if terms:
-            base = self._termbase(terms)
-            linked = [link_terms(base, *pair, words) for pair, words in zip(pairs, linked, strict=True)]
-        return [Sentence(target, words) for target, words in zip(targets, linked, strict=True)]
-
-    def can_trace(self, source: str, target: str) -> bool:
-        """Whether both sentences have words and are short enough to trace."""
-        return all(
-            text.split()
-            and (
-                len(text.encode("utf-8", "replace")) <= tracing.LONGEST_LOOK  # a token has at least one byte
-                or len(vocabulary.encode_many([text])[0]) <= tracing.LONGEST_LOOK
-            )
-            for text, vocabulary in ((source, self.source_vocabulary), (target, self.target_vocabulary))
-        )
+    # --- probabilities and scores
 
     def alternatives(self, source: str, prefix: str | Sequence[int] = "", k: int = 10) -> list[tuple[str, float]]:
         """The k most likely next pieces after a prefix of the translation, with their probabilities.
@@ -502,10 +332,9 @@ class Translator(Trained):
         >>> [piece for piece, chance in translator.alternatives("Where is the station?", "Où", k=2)]
         ['▁est', '▁se']
         """
-        ids = self.prefix_ids(prefix)
-        target = torch.tensor([[*ids, END]], device=self.device)
+        target = torch.tensor([[*self.prefix_ids(prefix), END]], device=self.device)
         with torch.inference_mode():
-            chances = self.model(*self._inputs(self.encode(source).ids), target)[0, -1].softmax(-1)  # [V]
+            chances = self.model(*self.inputs(source), target)[0, -1].softmax(-1)  # [V]
         best = chances.topk(min(k, len(chances)))
         pieces = self.target_vocabulary.pieces(best.indices.tolist())
         return list(zip(pieces, best.values.tolist(), strict=True))
@@ -543,81 +372,29 @@ class Translator(Trained):
                 total += float(F.cross_entropy(logits, gold.flatten(), ignore_index=PAD, reduction="sum"))
         return perplexity(total, max(1, sum(len(written) for _, written in pairs)))
 
-    def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:
-        """The ids of a translation or a prefix of one, given as text or as ids, without END.
-
-        A space at the end of a text is removed: it would become a separate piece, which few words can follow.
-        """
-        if isinstance(prefix, str):
-            return self.target_vocabulary.encode(clean(prefix).rstrip()).ids
-        try:
-            ids = [operator.index(index) for index in prefix]
-        except TypeError:
-            raise DataError(f"A translation is text or a list of token ids; got {prefix!r:.60}.") from None
-        pieces = self.target_vocabulary.pieces(ids)  # refuses ids outside the vocabulary
-        for index, piece in zip(ids, pieces, strict=True):
-            if index < UNKNOWN:
-                raise DataError(f"A translation cannot contain the symbol {piece} (token {index}); leave it out.")
-        return ids
-
-    def too_long(self, text: str, most: int) -> str:
-        """The length of a text of more than `most` tokens, as "5000 tokens"; empty if it is shorter."""
-        if len(text.encode("utf-8", "replace")) <= most:
-            return ""  # a token has at least one byte
-        if len(text) > CHARACTERS * most:
-            return f"{len(text)} characters"
-        tokens = len(self.encode(text).ids)
-        return f"{tokens} tokens" if tokens > most else ""
-
-    def encode(self, text: str) -> Tokenised:
-        """The pieces of a source sentence, without END."""
-        return self._reader.encode(clean(text))
-
-    def _inputs(self, ids: list[int]) -> tuple[Tensor, Tensor]:
-        """One source sentence [1, S] and its length [1], END included."""
-        source = torch.tensor([[*ids, END]], device=self.device)
-        return source, torch.tensor([source.shape[1]], device=self.device)
-
-    @torch.inference_mode()
-    def _search(
-        self, rows: Sequence[Sequence[int]], config: DecodeConfig, progress: Progress | None = None, **request: Any
-    ) -> list[list[Hypothesis]]:
-        how: dict[str, Any] = {"batch_tokens": BATCH_TOKENS[self.device.type == "cuda"], "weigher": self._weigher}
-        how["request"] = SearchRequest(**request)
-        return decode_many(self.model, rows, config, self.device, progress=progress, **how)  # type: ignore[arg-type]
-
-    def _termbase(self, terms: TermPairs) -> Termbase:
-        return Termbase(terms, self.source_vocabulary.comparable, self.target_vocabulary.in_form)
-
-    def _place_terms(
-        self, terms: Termbase, sentences: list[Draft], prefixes: list[list[int]] | None, config: DecodeConfig,
-        stop: Callable[[], bool] | None,
-    ) -> None:  # fmt: skip
-        """Search again for the sentences whose translation misses terms."""
-        self.needs_one_model("place terms")
-        beam = max(config.beam, TERM_BEAM)
-        wide = dataclasses.replace(config, beam=beam, nbest=beam, temperature=0.0, top_k=0, top_p=1.0)
-
-        def search(rows: list[list[int]], ways: list[Placement], joined: list[int]) -> list[list[Hypothesis]]:
-            wanted = Terms([way.terms for way in ways], [way.replaced for way in ways], joined)
-            prefixes = [way.prefix for way in ways]
-            return self._search(rows, wide, terms=wanted, prefixes=prefixes, stop=stop) if rows else []
-
-        place_terms(terms, sentences, prefixes, self.target_vocabulary, search, self.weigh)
-
-    def check_changes(self, changes: Sequence[Change]) -> None:
-        """Refuse changes of attention if the model has none; words can be forced in any model."""
-        if isinstance(changes, Change):
-            raise DataError("Changes are a list, as in changes=[Mask(0)]; got a single change.")
-        if any(not isinstance(item, Force) for item in changes) and is_fixed(self.model):
+    def check_calibrated(self) -> None:
+        """Refuse a translator whose confidence is not calibrated."""
+        if isinstance(self.model, Ensemble):
+            raise RunError("An ensemble has no calibrated confidence; load one of its runs.")
+        if self.calibration is None:
             raise RunError(
-                f"{self.name} has no attention to words to change (model {self.experiment.name}); force words of "
-                f"the translation, or use another model, such as bahdanau, luong or transformer."
+                f"The confidence of {self.name} is not calibrated for its weights; run `regard calibrate` with the run "
+                f"and held-out sentences, --source FILE --target FILE."
             )
 
-    def _weigher(self, source: Tensor, lengths: Tensor) -> Weigh:
-        self.needs_one_model("use the coverage penalty")
-        return weigher(self.model, source, lengths)
+    def decoded(self, encoded: Tokenised, ids: list[int], logprobs: list[float]) -> Decoded:
+        """What the confidence of a translation is computed from."""
+        text, words = self.target_vocabulary.decode(ids), self.target_vocabulary.words_of(ids)
+        if words and max(words) != len(text.split()) - 1:  # bytes that are no characters, or white space alone
+            words = self.target_vocabulary.tokenised(ids).words
+        return Decoded(encoded.text, self.source_language, len(encoded.ids), text, words, logprobs)
+
+    # --- attention
+
+    @property
+    def attends(self) -> bool:
+        """Whether there is one model, and its attention reads the source."""
+        return not isinstance(self.model, Ensemble) and bool(attentions_to_source(self.model))
 
     def needs_one_model(self, what: str) -> None:
         """Refuse an ensemble."""
@@ -626,7 +403,87 @@ class Translator(Trained):
 
     def weigh(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Any]:
         """The weights [T, S] of each pair of ids by which words are linked."""
+        from regard.api.aligning import weigh_ids
+
         return weigh_ids(self.model, self.heads, sources, targets, self.device)
+
+    def look(self, source: str, target: str | Sequence[int] | None = None, **options: Any) -> "Trace":
+        """Translate `source` (or force `target`) and return the trace of every attention module.
+
+        The trace is exact: the translation goes through `forward` once more with all layers and heads recorded. The
+        options, and their defaults:
+
+        - `changes=()`: what-ifs (see `regard.look.change`), such as `Mask("station")`; a `Force` sets the word of one
+          step. The trace lists all of them.
+        - `prefix=None`: what the translation must start with, also a what-if.
+        - `terms=None`: as for `translate`; the trace is of the translation with these terms.
+        - `tree=False`: whether to keep the beam search tree.
+        - `topk=5`: the number of alternatives kept for each word.
+        - `by=()`: methods of `attribute`, whose results the trace gets as well, and `against=None`: a word that they
+          compare with.
+
+        Other options are the [decode] settings.
+
+        >>> trace = regard.load("en-fr/bahdanau").look("Where is the station?")
+        >>> trace
+        Trace('Where is the station?' -> 'Où est la gare ?'; weights of decoder.attention [1, 7, 7])
+        """
+        from regard.api.looking import look
+
+        return look(self, source, target, **options)
+
+    def attribute(
+        self,
+        source: str,
+        target: str | Sequence[int] | None = None,
+        method: str = "attention",
+        against: str | None = None,
+        *,
+        words: bool = True,
+        **options: Any,
+    ) -> "Attribution":
+        """From which source words each word of the translation of `source` (or of a forced `target`) came.
+
+        `method` is attention, attention-norm, rollout, alti, value-zeroing, gradient, integrated-gradients,
+        occlusion-masked, occlusion-unknown or occlusion-removed; `regard.look.attribution` defines them. The attention
+        methods take the run's aligning head, or LAYER or LAYER.HEAD as in "attention:1.0". With `against`, the gradient
+        and occlusion methods say why each word was written and not that one. `words=False` keeps subword pieces apart.
+        Other options are those of `look`.
+
+        >>> found = regard.load("en-fr/bahdanau").attribute("The cat sleeps.", "Le chat dort.", "occlusion-masked")
+        >>> found.rows[2], found.columns[found.matrix[2].argmax()]
+        ('dort', 'sleeps')
+        """
+        from regard.look.attribution import Attribution
+
+        trace = self.look(source, target, by=method, against=against, topk=0, **options)
+        return Attribution.of(trace, [*trace.attention][-1], words)
+
+    def align(self, source: str, target: str) -> list[tuple[int, int]]:
+        """The links (source word, target word), from 0, of a sentence and its translation, in words as white space
+        separates them: each target word with the source word of its largest attention weight.
+
+        The weights are those of the run's aligning head, as for `regard align`.
+
+        >>> regard.load("en-fr/bahdanau").align("Where is the station ?", "Où est la gare ?")
+        [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]
+        """
+        from regard.api.aligning import align_pair
+
+        return align_pair(self, source, target)
+
+    def link_words(
+        self, sources: Sequence[str], targets: Sequence[str], terms: TermPairs | None = None
+    ) -> list[Sentence]:
+        """Each translation with the links of its words.
+
+        The weights are those of the run's aligning head (chosen by `regard align --choose`, or guided in training),
+        else of the last layer but one. A sentence that is too long to trace, and a model without attention, get the
+        links of the diagonal. `terms` are linked with their own source words.
+        """
+        from regard.api.aligning import link_words
+
+        return link_words(self, sources, targets, self.termbase(terms) if terms else None)
 
 
 def check_references(source: Sequence[str], target: Sequence[str]) -> None:

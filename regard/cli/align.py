@@ -3,25 +3,19 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
 
-import regard
 from regard.cli.options import Device, Gold, Overwrite, Pairs, Run, Shards, only, run_folder
 from regard.cli.progress import bar
 from regard.cli.text import check_out, load, pair_files, pairs_of, put, watch
 from regard.errors import ConfigError, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from regard.api.aligning import Linking
     from regard.api.heads import Heads
-    from regard.look.trace import Trace
-    from regard.text.pharaoh import Gold as GoldLinks
-    from regard.work import Progress
 
 
 @dataclass(frozen=True)
@@ -110,6 +104,7 @@ def align(
     without gold links; the weights are then the mean of attention and these link probabilities.
     """
     from regard.api import aligning
+    from regard.api.heads import keep_choice
     from regard.evaluate.alignment import read_gold, score_alignments, write_pharaoh
     from regard.evaluate.word_pairs import expect_links
     from regard.runs.included import check_own
@@ -132,20 +127,42 @@ def align(
         check_own(run)
         if answers is None and how.back:
             check_own(how.back)
-    ahead = _Direction.load(run, device, sources, targets, named)
-    behind = _Direction.load(how.back, device, targets, sources) if how.back else None
-    if behind:
-        behind.check_opposite(ahead)
+    aligning.check_attends(run)
+    ahead = load(run, device, "translate")
+    ahead.heads = ahead.heads.override(named)
+    behind = None
+    if how.back:
+        aligning.check_attends(how.back)
+        behind = load(how.back, device, "translate")
+        ways = [(one.source_language, one.target_language) for one in (ahead, behind)]
+        if ways[0] == ways[1] and all(ways[0]):  # where the languages are known
+            raise ConfigError(
+                f"--back takes a model of the other direction, {ways[0][1]} to {ways[0][0]}; {how.back} translates "
+                f"{ways[0][0]} to {ways[0][1]}."
+            )
+    seen = back = None  # traces that are kept, so that they are computed once
     if choose:
-        _choose(ahead, behind, answers)
+        with bar("choosing") as progress:
+            seen = list(aligning.traces(ahead, sources, targets, progress))
+            if answers is not None:
+                ahead.heads, _ = aligning.choose_by_gold(seen, answers)
+            elif behind:
+                back = list(aligning.traces(behind, targets, sources, progress))
+                ahead.heads, behind.heads = aligning.choose_by_agreement(seen, back)
+        changed: list[tuple[Any, Any]] = [(run, ahead)] if back is None else [(how.back, behind), (run, ahead)]
+        for folder, chosen in changed:
+            keep_choice(folder, chosen.heads)
+            typer.echo(f"saved in {folder}: {chosen.heads.describe(chosen.model)}", err=True)
     learned = expect_links([*text[0], *sources], [*text[1], *targets], len(sources)) if text else None
     with bar("aligning") as progress:
-        weights = aligning.weigh(ahead.traces(progress), ahead.heads, learned)
+        read = seen or aligning.traces(ahead, sources, targets, progress)
+        weights = aligning.weigh(read, ahead.heads, learned)
     opposite = None
     if behind:
         with bar("aligning the opposite direction") as progress:
             turned = None if learned is None else [probabilities.T for probabilities in learned]
-            opposite = aligning.weigh(behind.traces(progress), behind.heads, turned)
+            read = back or aligning.traces(behind, targets, sources, progress)
+            opposite = aligning.weigh(read, behind.heads, turned)
     links = aligning.link(weights, opposite, linking)
     if not any(links):
         typer.echo("no link was found in any pair; pass a lower --threshold, or another --method", err=True)
@@ -156,21 +173,7 @@ def align(
         for line in links:
             put(format_pharaoh(line))
     if answers is not None:
-        put(f"{score_alignments(links, answers)}  ({ahead.described}, {how.described})")
-
-
-def _choose(ahead: "_Direction", behind: "_Direction | None", answers: "list[GoldLinks] | None") -> None:
-    """Choose the heads by the gold links, or else by the agreement of both directions, and save the choice."""
-    from regard.api import aligning
-
-    with bar("choosing") as progress:
-        if answers is not None:
-            ahead.heads, _ = aligning.choose_by_gold(ahead.record(progress), answers)
-        elif behind:
-            found = aligning.choose_by_agreement(ahead.record(progress), behind.record(progress))
-            ahead.heads, behind.heads = found
-            behind.keep_choice()
-    ahead.keep_choice()
+        put(f"{score_alignments(links, answers)}  ({ahead.heads.describe(ahead.model)}, {how.described})")
 
 
 def _align_in_shards(run: Path, pairs: Words, how: LinkOptions, out: Path | None, shards: Shards, device: str) -> None:
@@ -182,55 +185,3 @@ def _align_in_shards(run: Path, pairs: Words, how: LinkOptions, out: Path | None
     linking, heads = how.choices()
     work = partial(align_corpus, run, files, folder, back=how.back, where=shards.where(device))
     watch("aligning", folder, partial(work, how=linking, heads=heads))
-
-
-@dataclass
-class _Direction:
-    """A model that reads the pairs in one direction, and the heads whose attention becomes links."""
-
-    run: Path
-    translator: "regard.Translator"
-    sources: list[str]
-    targets: list[str]
-    heads: "Heads"
-    recorded: "list[Trace] | None" = None
-
-    @classmethod
-    def load(
-        cls, run: Path, device: str, sources: list[str], targets: list[str], named: "Heads | None" = None
-    ) -> "_Direction":
-        from regard.api.aligning import check_attends
-
-        check_attends(run)
-        translator = load(run, device, "translate")
-        return cls(run, translator, sources, targets, translator.heads.override(named) if named else translator.heads)
-
-    def traces(self, progress: "Progress") -> "Iterable[Trace]":
-        from regard.api import aligning
-
-        return self.recorded or aligning.traces(self.translator, self.sources, self.targets, progress)
-
-    def record(self, progress: "Progress") -> "list[Trace]":
-        """The traces, kept, so that they are computed once."""
-        self.recorded = list(self.traces(progress))
-        return self.recorded
-
-    def check_opposite(self, other: "_Direction") -> None:
-        """Refuse another model of the same direction, where its languages are known."""
-        source, target = self.translator.source_language, self.translator.target_language
-        same = (source, target) == (other.translator.source_language, other.translator.target_language)
-        if source and target and same:
-            raise ConfigError(
-                f"--back takes a model of the other direction, {target} to {source}; {self.run} translates {source} to "
-                f"{target}."
-            )
-
-    @property
-    def described(self) -> str:
-        return self.heads.describe(self.translator.model)
-
-    def keep_choice(self) -> None:
-        from regard.api.heads import keep_choice
-
-        keep_choice(self.run, self.heads)
-        typer.echo(f"saved in {self.run}: {self.described}", err=True)

@@ -195,7 +195,7 @@ def _translation(translator: Any, text: str, given: dict[str, Any]) -> tuple[Any
     """The trace of a translation and, with what-ifs, the translation without them."""
     from regard.api.terms import read_terms
     from regard.look.change import Change, Force, Mask, Silence, Temperature
-    from regard.look.text import label
+    from regard.text.visible import label
 
     changes: list[Change] = [*map(Silence, given.get("silence", ())), *map(Mask, given.get("mask", ()))]
     changes += [Temperature(given["temperature"])] if "temperature" in given else []

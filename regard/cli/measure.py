@@ -125,9 +125,11 @@ def faithful(
         str | None,
         Option(help="How words are erased: masked, unknown or removed (default: masked; without attention, unknown)."),
     ] = None,
-    sentences: Annotated[int | None, Option(help="Read N pairs, evenly spaced (default: all).", metavar="N")] = None,
+    sentences: Annotated[
+        int | None, Option(min=1, help="Read N pairs, evenly spaced (default: all).", metavar="N")
+    ] = None,
     sanity: Annotated[
-        int, Option(help="Sentences that are attributed again with randomised weights; 0: none.", metavar="N")
+        int, Option(min=0, help="Sentences that are attributed again with randomised weights; 0: none.", metavar="N")
     ] = 5,
     as_json: AsJson = False,
     plot: Annotated[Path | None, Option(help="Plot what is lost by the words erased: PNG, SVG or PDF.")] = None,
@@ -147,9 +149,6 @@ def faithful(
     from regard.evaluate.by_length import check_plot
     from regard.evaluate.faithful import plot_faithful
 
-    for name, number, least in (("--sentences", sentences, 1), ("--sanity", sanity, 0)):
-        if number is not None and number < least:
-            raise ConfigError(f"{name} must be at least {least}; got {number}.")
     check_out(plot and check_plot(plot), overwrite, *vars(pairs).values(), gold)
     sources, targets = pairs_of(run, pairs)
     answers = read_gold(gold) if gold else None
@@ -211,7 +210,7 @@ def flow(
     """Show how far influence reaches: gradient norm by distance, in total and with the attention weights held fixed."""
     from regard.api.measuring import flow_of
     from regard.look.flow import Flow, draw_flows
-    from regard.look.text import label
+    from regard.text.visible import label
 
     check_out(out, overwrite)
     flows: dict[str, Flow] = {}
@@ -235,7 +234,7 @@ def reach(
     run: Run,
     file: TextFile = None,
     *,
-    farthest: Annotated[int, Option(help="Largest distance; all beyond it are counted together.")] = 20,
+    farthest: Annotated[int, Option(min=1, help="Largest distance; all beyond it are counted together.")] = 20,
     words: Annotated[int, Option(help="Number of words to list, those with the most weight first.")] = 10,
     least: Annotated[int, Option(help="Ignore words that occur fewer than N times.", metavar="N")] = 20,
     as_json: AsJson = False,
@@ -248,8 +247,6 @@ def reach(
     With --on, the text may be of any size: partial sums are kept in the folder --out, and after a crash the same
     command continues.
     """
-    if farthest < 1:
-        raise ConfigError(f"--farthest must be at least 1; got {farthest}.")
     check_text_file(file, "reach")
     writer = load(run, device, "language")
     if shards.on:

@@ -35,9 +35,16 @@ def ungrouped(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def act(**given: Any) -> None:
+        typed = [name for name, value in given.items() if value is not None]
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        command(**given)
+        try:
+            command(**given)
+        except ConfigError as error:
+            sentence = str(error)
+            for name in typed if not sentence.startswith("--") else ():
+                sentence = sentence.replace(f"decode.{name}", f"--{name}")  # --beam, not decode.beam
+            raise ConfigError(sentence) from error
 
     act.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
     act.__annotations__ = {option.name: option.annotation for option in options}

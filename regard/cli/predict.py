@@ -106,7 +106,7 @@ def generate(
     """Sample texts that continue a prefix."""
     from regard.api.flags import unseen
     from regard.api.translator import clean
-    from regard.look.text import label
+    from regard.text.visible import label
 
     writer = load(run, device, "language")
     unknown = unseen(writer.vocabulary.encode(clean(prefix)))

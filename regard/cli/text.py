@@ -219,7 +219,7 @@ def fitted(table: Sequence[str], instead: Iterable[str]) -> str:
 
     If standard output is not a terminal, it is the table unless COLUMNS is set.
     """
-    from regard.look.text import columns, wrap
+    from regard.text.visible import columns, wrap
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else math.inf
     if max(map(columns, table), default=0) <= width:

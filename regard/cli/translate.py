@@ -349,7 +349,7 @@ class Notes:
     def conclude(self, lines: int) -> None:
         """Report what concerns all lines; raise an error if some were too long."""
         from regard.api.flags import NOTES
-        from regard.look.text import label
+        from regard.text.visible import label
 
         listed = [f"{label(word)} (line {number})" for word, number in self.first.items()]
         note_unknown(self.unknown, "input", listed, self.translator.source_vocabulary.kind)

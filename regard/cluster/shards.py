@@ -88,6 +88,11 @@ class Plan(NamedTuple):
         ]
 
 
+def need_parquet() -> Any:
+    """The package for Parquet files."""
+    return need("pyarrow.parquet", "Parquet files need pyarrow; install it: pip install 'regard[ray]'.")
+
+
 def read_rows(path: str, column: str = "", digests: Digests | None = None) -> Iterator[str]:
     """The rows of a text, TSV, JSONL or Parquet file, compressed or not; the extension is its format.
 
@@ -95,7 +100,7 @@ def read_rows(path: str, column: str = "", digests: Digests | None = None) -> It
     """
     kind = Path(path.removesuffix(packing(path))).suffix
     if kind == ".parquet":
-        pq = need("pyarrow.parquet", "Parquet files need pyarrow; install it: pip install 'regard[ray]'.")
+        pq = need_parquet()
         with pq.ParquetFile(path) as file:
             names = file.schema_arrow.names
             if column not in names:
@@ -366,7 +371,8 @@ def _write(path: Path, lines: Iterator[bytes], form: str, text: Callable[[dict[s
 
 def _write_parquet(path: Path, lines: Iterator[bytes]) -> None:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    pq = need_parquet()
 
     rows = [json.loads(line) for line in islice(lines, AT_ONCE)]
     schema = pa.Table.from_pylist(rows).schema

@@ -72,7 +72,8 @@ class Vocabulary:
         """The pieces of a sentence, without END."""
         written = rewrite(text, self.form, self.lowercase)
         ids, pieces, spans = self.tokens.split(written.text)
-        spans = [written.original(*span) for span in spans]
+        if written.starts is not None:
+            spans = [written.original(*span) for span in spans]
         return Tokenised(ids, pieces, spans, words(text, spans), text)
 
     def tokenised(self, ids: list[int]) -> Tokenised:

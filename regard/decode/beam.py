@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.core.nested import device_of
-from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
+from regard.decode.hypothesis import Ended, Hypothesis
 from regard.decode.rules import NEVER, apply_rules, banned, best, padded
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import PLAIN, Advanced, SearchRequest, is_host, room_for, take_steps
@@ -136,8 +136,8 @@ def begin(limits: Tensor, T: int, device: torch.device, config: DecodeConfig, re
     return BeamState(
         row=torch.arange(A, device=limits.device),
         limit=limits,
-        bound=length_penalty(limits.double(), config.length_penalty, config.length_offset),
-        penalties=length_penalty(lengths, config.length_penalty, config.length_offset).expand(A, -1),
+        bound=config.penalty(limits.double()),
+        penalties=config.penalty(lengths).expand(A, -1),
         length=full(0),
         done=full(0, dtype=torch.bool),
         broken=full(0, dtype=torch.bool),
@@ -298,7 +298,7 @@ def hypotheses_of(beam: BeamState, config: DecodeConfig) -> list[list[Hypothesis
     total = np.concatenate([totals, total[at, slots]])
     written = np.concatenate([lengths - 1, length[at]])  # END not counted
     size = np.concatenate([lengths, length[at]])
-    score = total / length_penalty(torch.from_numpy(size).double(), config.length_penalty, config.length_offset).numpy()
+    score = total / config.penalty(torch.from_numpy(size).double()).numpy()
     # Trace all hypotheses back, from their last nodes to the root.
     tokens, tree, logprobs = (part.cpu().numpy().ravel() for part in (beam.tokens, beam.parents, beam.logprobs))
     (_, T, K), slot = beam.tokens.shape, np.concatenate([parents, slots])  # [N]
@@ -330,7 +330,7 @@ def describe(beam: BeamState, candidates: Candidates, config: DecodeConfig) -> S
     slot = going.cumsum(1) - 1  # [A, C]; the best K of those that do not end, in order
     slot = np.where(going & (slot < config.beam), slot, -1)
     ended = (token == END) & (total > NEVER) & (np.arange(token.shape[1]) < config.beam)
-    score = total / length_penalty(number, config.length_penalty, config.length_offset)
+    score = total / config.penalty(number)
     return SearchStep(
         number, beam.row.cpu().numpy(), parent, token, logprob.astype(np.float64), total, score, slot, ended
     )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.core.nested import device_of
-from regard.decode.hypothesis import Ended, Hypothesis, length_penalty
+from regard.decode.hypothesis import Ended, Hypothesis
 from regard.decode.rules import apply_rules, padded
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import PLAIN, Advanced, SearchRequest, room_for, take_steps
@@ -152,6 +152,6 @@ def hypotheses_of(path: GreedyState, config: DecodeConfig) -> list[Hypothesis]:
         ended: Ended = "not finite" if broken else "length" if done else "stopped"
         if ids and ids[-1] == END:
             ids, ended = ids[:-1], "end"
-        score = sum(each) / length_penalty(length, config.length_penalty, config.length_offset)
+        score = sum(each) / config.penalty(length)
         found.append(Hypothesis(ids, sum(each), score, ended, each))
     return found

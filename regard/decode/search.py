@@ -1,6 +1,5 @@
 """A model into sentences: `decode_many` writes for any number of rows, `decode` for a batch, `search` from a state."""
 
-import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,14 +13,16 @@ from torch import Tensor
 from regard.core.nested import device_of
 from regard.data.batching import pad
 from regard.decode.beam import beam_search
+from regard.decode.captured import captured_start
 from regard.decode.greedy import draw, follow, sample, seed_for
 from regard.decode.hypothesis import Hypothesis, Weigh, rank, rank_by_coverage
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import PLAIN, SearchRequest, read
+from regard.decode.steps import PLAIN, SearchRequest, is_host
 from regard.errors import ConfigError, DataError, counted, out_of_memory
+from regard.kernels.choose import steps_path
 from regard.models.contract import SequenceModel, State, take
 from regard.symbols import END, PAD
-from regard.work import Progress, reporting
+from regard.work import Progress
 
 Weigher = Callable[[Tensor, Tensor], Weigh]
 
@@ -55,7 +56,7 @@ def decode(
     chosen = [row for row, length in enumerate(known) if length > end]  # those that hold something to read
     if not chosen:
         return best
-    limits = longest([known[row] for row in chosen], config)
+    limits = torch.tensor([config.longest(known[row] - 1) for row in chosen])  # [B]
     lengths = lengths.to(source.device)
     if len(chosen) < len(known):
         source, lengths = source[chosen], lengths[chosen]
@@ -63,11 +64,15 @@ def decode(
         size = min(-(-source.shape[1] // 16) * 16, getattr(model, "longest", None) or sys.maxsize)
         source = F.pad(source, (0, max(0, size - source.shape[1])), value=PAD)
     with products(config.precision, source.device):
-        state = read(model, source, lengths)
+        if is_host(source.device) or steps_path(model, "cuda").name == "plain":
+            state = model.start(model.encode(source, lengths))
+        else:
+            state = captured_start(model, source, lengths)
     # The coverage penalty ranks all that was found.
     wide = replace(config, nbest=max(config.nbest, config.beam)) if config.coverage_penalty else config
     contents = _contents(source, lengths) if config.temperature else None
-    found = search(model, state, limits, wide, request.take(chosen), contents)
+    some = request if len(chosen) == len(known) else request.take(chosen)
+    found = search(model, state, limits, wide, some, contents)
     if config.coverage_penalty and weigh is not None:
         found = rank_by_coverage(found, weigh, torch.tensor(chosen, device=source.device), config.coverage_penalty)
     for row, hypotheses in zip(chosen, found, strict=True):
@@ -132,11 +137,6 @@ def check_precision(precision: str, device: torch.device) -> None:
         raise ConfigError(f"decode.precision = '{precision}' needs a GPU; use float32 on a {device.type.upper()}.")
 
 
-def longest(lengths: Sequence[int], config: DecodeConfig) -> Tensor:
-    """The most tokens a translation may have, END counted: max_ratio * source words + max_extra. Returns [B]."""
-    return torch.tensor([max(1, math.ceil(config.max_ratio * (n - 1)) + config.max_extra) for n in lengths])
-
-
 def _sample(
     model: SequenceModel,
     state: State,
@@ -183,12 +183,14 @@ def decode_many(
     """
     found: dict[int, list[Hypothesis]] = {}
     copies = config.nbest if config.temperature else config.beam
-    for some in reporting(by_length(rows, batch_tokens // copies), progress, len(rows), len):
+    for some in by_length(rows, batch_tokens // copies):
         source, lengths = pad([[*rows[row], END] for row in some])
         source = source.to(device)
         weigh = weigher(source, lengths.to(device)) if weigher and config.coverage_penalty else None
         results = decode(model, source, lengths, config, weigh=weigh, request=request.take(some))
         found.update(zip(some, results, strict=True))
+        if progress:
+            progress(len(found), len(rows))
     return [found[row] for row in range(len(rows))]
 
 

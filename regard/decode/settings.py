@@ -1,11 +1,14 @@
 """The [decode] section: how a model's predictions become sentences."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.config import Settings, read, setting
 from regard.errors import ConfigError
+
+Length = TypeVar("Length")  # a number or a tensor
 
 # The widest beam of Koehn and Knowles (2017), far beyond the best one. More are refused and not cut to fewer, or to the
 # size of the vocabulary: a narrower beam finds other sentences from the second word on.
@@ -62,16 +65,25 @@ class DecodeConfig(Settings):
                 f"Set decode.beam={self.nbest} or more."
             )
 
+    def changed(self, changes: Mapping[str, Any]) -> "DecodeConfig":
+        """The same with some settings changed, None leaving one as it is.
 
-def change_settings(config: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
-    """`config` with some settings changed, None leaving one as it is.
+        A beam that is not given grows with `nbest`; one that is given and too narrow is an error.
+        """
+        given = {name: value for name, value in changes.items() if value is not None}
+        if not given:
+            return self
+        wanted = given.get("nbest", 1)
+        if "beam" not in given and not given.get("temperature") and isinstance(wanted, int):
+            given["beam"] = max(self.beam, min(wanted, MOST_BEAMS))
+        return read(DecodeConfig, given, "decode", over=self)
 
-    A beam that is not given grows with `nbest`; one that is given and too narrow is an error.
-    """
-    given = {name: value for name, value in changes.items() if value is not None}
-    if not given:
-        return config
-    wanted = given.get("nbest", 1)
-    if "beam" not in given and not given.get("temperature") and isinstance(wanted, int):
-        given["beam"] = max(config.beam, min(wanted, MOST_BEAMS))
-    return read(DecodeConfig, given, "decode", over=config)
+    def penalty(self, length: Length) -> Length:
+        """GNMT's lp(Y) = ((5 + |Y|) / 6)^alpha, by which a log-probability is divided. |Y| counts END."""
+        offset: Any = self.length_offset
+        penalty: Length = ((offset + length) / (offset + 1)) ** self.length_penalty
+        return penalty
+
+    def longest(self, tokens: int) -> int:
+        """The most tokens that the translation of `tokens` source tokens may have, END counted."""
+        return max(1, math.ceil(self.max_ratio * tokens) + self.max_extra)

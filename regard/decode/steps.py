@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.core.nested import map_nested
-from regard.decode.captured import captured_start, captured_steps
+from regard.decode.captured import captured_steps
 from regard.decode.terms import Terms
 from regard.errors import DataError
 from regard.kernels.choose import steps_path
@@ -53,13 +53,6 @@ class Search(Protocol):
 AnySearch = TypeVar("AnySearch", bound=Search)
 Found = TypeVar("Found")  # a hypothesis, or several
 Advanced = tuple[AnySearch, Tensor | None]  # and the rows of the model that continue [A * K]; None where all do
-
-
-def read(model: SequenceModel, source: Tensor, lengths: Tensor) -> State:
-    """The state before the first token of source [B, S]."""
-    if is_host(source.device) or steps_path(model, "cuda").name == "plain":
-        return model.start(model.encode(source, lengths))
-    return captured_start(model, source, lengths)
 
 
 def take_steps(

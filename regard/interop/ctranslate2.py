@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.data.vocabulary import Vocabulary
-from regard.decode.hypothesis import Hypothesis, length_penalty, rank
+from regard.decode.hypothesis import Hypothesis, rank
 from regard.decode.search import by_length
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, RunError, need
@@ -111,7 +111,7 @@ class Engine(NamedTuple):
             for pieces, logprob in zip(one.hypotheses, scores, strict=True):
                 ids = [self.target[piece] for piece in pieces]
                 ended = bool(ids) and ids[-1] == END
-                score = logprob / length_penalty(max(1, len(ids)), config.length_penalty, config.length_offset)
+                score = logprob / config.penalty(max(1, len(ids)))
                 ids = ids[:-1] if ended else ids
                 hypotheses.append(Hypothesis(ids, logprob, score, "end" if ended else "length", []))
             found.append(rank(hypotheses)[: config.nbest] if sentence else [Hypothesis([], 0.0, 0.0, "end", [])])

@@ -222,6 +222,17 @@ class Force(Change):
         return {"kind": "force", "text": f"step {self.t} writes '{self.word}'", "row": self.t}
 
 
+@dataclass(frozen=True, eq=False)
+class Zero(Change):
+    """Weights are zero where `slots`, which broadcasts to [B, (H), T, S], is True; the rest is not renormalised."""
+
+    slots: Tensor
+    name: str | None = None
+
+    def weigh(self, weights: Tensor, first: int) -> Tensor:
+        return weights.masked_fill(self.slots.to(weights.device), 0.0)
+
+
 class Changed:
     """The changes of a running block."""
 
@@ -288,27 +299,16 @@ def change(model: nn.Module, *changes: Change) -> Iterator[Changed]:
     changed = Changed(tuple(changes), at)
     with ExitStack() as stack:
         for module, ours in at.items():
-            stack.enter_context(_acting(module, ours))
+            if module not in _active:  # the outermost block holds the hook
+                active = _active[module] = _Active()
+                stack.callback(_active.pop, module)
+                # Before all other hooks: a recorder sees what the model saw.
+                stack.enter_context(module.register_forward_hook(active, with_kwargs=True, prepend=True))
+            for item in ours:
+                _active[module].changes.append(item)
+                stack.callback(_active[module].changes.remove, item)
         stack.enter_context(model.register_forward_pre_hook(lambda *_: changed.restart()))
         yield changed
-
-
-@contextmanager
-def _acting(module: Attention, changes: list[Change]) -> Iterator[None]:
-    """Add changes to those that act on a module; the outermost block holds the hook."""
-    outermost = module not in _active
-    active = _active.setdefault(module, _Active())
-    # Before all other hooks: a recorder sees what the model saw.
-    handle = module.register_forward_hook(active, with_kwargs=True, prepend=True) if outermost else None
-    active.changes += changes
-    try:
-        yield
-    finally:
-        for item in changes:
-            active.changes.remove(item)
-        if handle:
-            handle.remove()
-            del _active[module]
 
 
 def find(model: nn.Module, where: str | None) -> list[str]:

@@ -7,7 +7,6 @@ cross-attention, from the encoder.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from regard.errors import ConfigError, numbered
 from regard.layers.transformer import MultiHead, PostNorm, PreNorm, TransformerLayer
 from regard.layers.transformer_parts import RelativeSelfAttention
 from regard.look.case import TOKENS, Attributed, Case, inputs
-from regard.look.change import Change, change
+from regard.look.change import Zero, change
 from regard.look.record import AttentionCall, attentions, record
 
 CELLS = 1 << 23  # numbers of the vectors that are compared at once
@@ -210,16 +209,6 @@ def zero_values(case: Case) -> Attributed:
         return Layer(shares) if cross is None else Layer(shares[:, :size], shares[:, size:])
 
     return roll(case, one)
-
-
-@dataclass(frozen=True, eq=False)
-class Zero(Change):
-    """The value vectors of some slots are zero: weights without renormalising; `slots` [B, 1, 1, S] are these."""
-
-    slots: Tensor
-
-    def weigh(self, weights: Tensor, first: int) -> Tensor:
-        return weights.masked_fill(self.slots, 0.0)
 
 
 def _repeat(part: Tensor, rows: int) -> Tensor:

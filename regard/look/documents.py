@@ -27,8 +27,8 @@ from regard.look.html import Page, draw_into, envelope
 from regard.look.palette import ink_on, mix, paint, palette
 from regard.look.record import Recorded, record
 from regard.look.table import chosen
-from regard.look.text import columns, label, visible, wrap
 from regard.models.document import DocumentClassifier, groups
+from regard.text.visible import columns, label, visible, wrap
 
 VERSION = 1
 LEVELS = 16  # different shades
@@ -170,9 +170,11 @@ class DocumentTrace:
             show = chosen(None, options, ("title", "palette", "dpi"), "a document's picture")
             hues, rows = palette(show.palette or "blue"), []
             for one in self.sentences:
-                shaded = ((gap, word, mix(hues, level / (LEVELS - 1))) for gap, word, _, level in self._words(one))
-                words = [document.Word(*word) for word in shaded]
-                rows.append(document.Row(f"{100 * one.weight:.0f}", mix(_BARS, one.weight), words))
+                lines = [
+                    [document.Word(gap, word, mix(hues, level / (LEVELS - 1))) for gap, word, _, level in line]
+                    for line in self._lines(one, document.WIDTH)
+                ]
+                rows.append(document.Row(f"{100 * one.weight:.0f}", mix(_BARS, one.weight), lines))
             odds = "   ".join(f"{name} {odds:.3f}" for name, odds in self._ranked())
             heading = visible(f"{show.title}: {odds}" if show.title else odds)
             return document.render(heading, rows, _UNDER, ending, show.dpi)
@@ -203,8 +205,13 @@ class DocumentTrace:
         for one in self.sentences:
             number = f"{100 * one.weight:3.0f}"
             head = paint(number, _BARS, _level(one.weight) / (LEVELS - 1)) if hues else number
-            first, *more = self._wrapped(one, show.across - 5, hues)
-            lines += [f"{head}  {first}", *(f"     {line}" for line in more)]
+            for at, line in enumerate(self._lines(one, show.across - 5)):
+                text = "     " if at else f"{head}  "
+                for place, (gap, word, _, level) in enumerate(line):
+                    stars = "**" if level >= LEVELS // 2 else "*" if level >= LEVELS // 4 else ""
+                    shown = paint(word, hues, level / (LEVELS - 1)) if hues else f"{stars}{word}{stars}"
+                    text += gap + shown if place else shown
+                lines.append(text)
         lines += ["", wrap(_UNDER if hues else _STARS, show.across)]
         return "\n".join(lines) + "\n"
 
@@ -237,15 +244,18 @@ class DocumentTrace:
             f'{100 * sentence.weight:.0f}</td><td dir="auto">{"".join(parts)}</td></tr>'
         )
 
-    def _wrapped(self, sentence: SeenSentence, width: int, hues: tuple[str, ...] | None) -> list[str]:
-        lines, used = [""], 0
-        for gap, word, _, level in self._words(sentence):
-            if used and used + len(gap) + columns(word) > width:
-                lines.append("")
-                used, gap = 0, ""
-            stars = "**" if level >= LEVELS // 2 else "*" if level >= LEVELS // 4 else ""
-            lines[-1] += gap + (paint(word, hues, level / (LEVELS - 1)) if hues else f"{stars}{word}{stars}")
-            used += len(gap) + columns(word)
+    def _lines(self, sentence: SeenSentence, width: int) -> list[list[tuple[str, str, float, int]]]:
+        """The words of a sentence in lines of `width` columns, if none is longer. What stands before the first word of
+        a line is not written."""
+        lines: list[list[tuple[str, str, float, int]]] = [[]]
+        used = 0
+        for one in self._words(sentence):
+            gap, word = map(columns, one[:2])
+            if lines[-1] and used + gap + word > width:
+                lines.append([])
+                used = 0
+            used += gap + word if lines[-1] else word
+            lines[-1].append(one)
         return lines
 
 

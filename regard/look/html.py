@@ -28,10 +28,10 @@ from regard.look.maps import background, describe, map_of, region_of, shares_of,
 from regard.look.measure import measure
 from regard.look.palette import DARK, DIVERGING, PALETTES, palette, ramp
 from regard.look.table import CAPTION_VIEWS, STILL, Show, arrange, choose, tokens_of
-from regard.look.text import label, visible
 from regard.look.trace_data import KINDS, Attended, TraceData
 from regard.look.trace_file import fits, half, write
 from regard.sealed import write_output
+from regard.text.visible import label, visible
 
 _OPENS = {"heads": "compare", "beam": "beam", "steps": "steps"}
 _STYLES = ("theme", "controls", "translate", "pictures", "steps", "search", "captions")
@@ -49,12 +49,17 @@ def page(trace: TraceData, view: str, show: Show) -> "Page":
     count = sum(seen.weights.size for seen in trace.attention.values())
     source, target = (label(side.text, 60) for side in (trace.source, trace.target))
     title = show.title or (target if trace.image is not None else f"{source} → {target}")
-    held = {
+    held: dict[str, Any] = {
         "trace": page_tree(trace if count <= PRECISE else trace.slim(), show),
         "titled": show.title is not None,
         "selection": _picture_selection(trace, view, show) if view in CAPTION_VIEWS else _selection(trace, view, show),
-        "picture": _picture(trace, show),
+        "picture": None,
     }
+    if trace.image is not None:
+        behind = background(show.picture, trace.image)
+        data = "" if behind is None else base64.b64encode(encode_png(behind)).decode("ascii")
+        side = 0 if behind is None else behind.shape[0]
+        held["picture"] = {"square": data and f"data:image/png;base64,{data}", "side": side}
     caption = arrange(trace, show).caption
     return Page(file(title, caption).replace(_HELD.format(""), _HELD.format(write(held).translate(_ESCAPES))))
 
@@ -104,16 +109,6 @@ def _picture_selection(trace: TraceData, view: str, show: Show) -> dict[str, Any
         shares, sentence = shares_of(table, region, size)
         opened["region"] = {"corners": region, "shares": shares.astype(float).round(6).tolist(), "sentence": sentence}
     return opened
-
-
-def _picture(trace: TraceData, show: Show) -> dict[str, Any] | None:
-    if trace.image is None:
-        return None
-    behind = background(show.picture, trace.image)
-    if behind is None:
-        return {"square": "", "side": 0}
-    data = base64.b64encode(encode_png(behind)).decode("ascii")
-    return {"square": f"data:image/png;base64,{data}", "side": behind.shape[0]}
 
 
 # --- files of the page
@@ -201,18 +196,15 @@ def digest(text: str) -> str:
 
 
 def page_tree(trace: TraceData, show: Show | None = None) -> dict[str, Any]:
-    """The tree of a trace with everything that the page draws of it under "views"."""
-    return {**trace.plain(), "views": views(trace, show or Show())}
-
-
-def views(trace: TraceData, show: Show) -> dict[str, Any]:
-    """The tables of every module, the colours, the changed words, and the sentences of a caption's maps."""
+    """The tree of a trace with everything that the page draws of it under "views": the tables of every module, the
+    colours, the changed words, and the sentences of a caption's maps."""
+    show = show or Show()
     leading = tables.leading_modules(trace)
     large = sum(seen.weights.size for seen in trace.attention.values()) > PRECISE
     modules = leading if large else [*leading, *(one for one in trace.attention.values() if one not in leading)]
     measures = {(row.name, row.head): row.values for row in measure(trace)}
     rows, columns = trace.changed()
-    return {
+    views = {
         "modules": [
             {
                 "name": seen.name,
@@ -240,6 +232,7 @@ def views(trace: TraceData, show: Show) -> dict[str, Any]:
         "maps": None if trace.image is None or not leading else _maps(trace, show),
         "ramps": ramps(),
     }
+    return {**trace.plain(), "views": views}
 
 
 @lru_cache(maxsize=1)

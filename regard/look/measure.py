@@ -133,12 +133,50 @@ def _mean(values: list[dict[str, float]]) -> dict[str, float]:
     return {name: float(np.average([measures[name] for measures in values])) for name in MEASURES}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Report:
-    """Measures over a corpus: each head's mean over sentences, weighted by their rows."""
+    """Measures over a corpus: each head's mean over sentences, weighted by their rows. It holds totals, so that the
+    reports of parts of a corpus add up to that of the corpus."""
 
-    rows: tuple[HeadMeasures, ...]
-    sentences: int
+    sentences: int = 0
+    # (module, layer, head) -> its rows, and the sum of every measure times the rows of each sentence
+    totals: dict[tuple[str, int | None, int | None], list[float]] = field(default_factory=dict)
+    others: Mapping[tuple[str, int | None], dict[str, float]] = field(default_factory=dict)  # (module, head) -> "aer"
+
+    def add(self, trace: TraceData) -> None:
+        """Measure one more sentence."""
+        self.sentences += 1
+        for row in measure(trace):
+            share = float(trace.attention[row.name].weights.shape[1]) if row.name in trace.attention else 1.0
+            share = max(1.0, share)
+            self._add((row.name, row.layer, row.head), [share, *(share * row.values[name] for name in MEASURES)])
+
+    def _add(self, key: tuple[str, int | None, int | None], values: list[float]) -> None:
+        kept = self.totals.setdefault(key, [0.0] * len(values))
+        self.totals[key] = [mine + theirs for mine, theirs in zip(kept, values, strict=True)]
+
+    def merge(self, other: "Report") -> None:
+        """Add the report of another part of the corpus."""
+        self.sentences += other.sentences
+        for key, values in other.totals.items():
+            self._add(key, values)
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON, which has no keys of several parts."""
+        return {"sentences": self.sentences, "heads": [[*key, values] for key, values in self.totals.items()]}
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> "Report":
+        return cls(data["sentences"], {(name, layer, head): values for name, layer, head, values in data["heads"]})
+
+    @property
+    def rows(self) -> tuple[HeadMeasures, ...]:
+        """The means."""
+        found = []
+        for (name, layer, head), (total, *sums) in self.totals.items():
+            means = dict(zip(MEASURES, (value / total for value in sums), strict=True))
+            found.append(HeadMeasures(name, layer, head, means | self.others.get((name, head), {})))
+        return tuple(found)
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -173,54 +211,12 @@ def report(traces: Iterable[TraceData]) -> Report:
     >>> found.sentences, len(found.ranked(by="entropy"))  # the head with the lowest entropy first
     (2, 60)
     """
-    total = ReportSum()
+    total = Report()
     for trace in traces:
         total.add(trace)
-    return total.result()
-
-
-@dataclass
-class ReportSum:
-    """The totals of a report: those of the parts of a corpus add up to those of the corpus."""
-
-    sentences: int = 0
-    # (module, layer, head) -> its rows, and the sum of every measure times the rows of each sentence
-    heads: dict[tuple[str, int | None, int | None], list[float]] = field(default_factory=dict)
-
-    def add(self, trace: TraceData) -> None:
-        self.sentences += 1
-        for row in measure(trace):
-            share = float(trace.attention[row.name].weights.shape[1]) if row.name in trace.attention else 1.0
-            share = max(1.0, share)
-            self._add((row.name, row.layer, row.head), [share, *(share * row.values[name] for name in MEASURES)])
-
-    def _add(self, key: tuple[str, int | None, int | None], values: list[float]) -> None:
-        kept = self.heads.setdefault(key, [0.0] * len(values))
-        self.heads[key] = [mine + theirs for mine, theirs in zip(kept, values, strict=True)]
-
-    def merge(self, other: "ReportSum") -> None:
-        """Add the totals of another part of the corpus."""
-        self.sentences += other.sentences
-        for key, values in other.heads.items():
-            self._add(key, values)
-
-    def as_data(self) -> dict[str, Any]:
-        """For JSON, which has no keys of several parts."""
-        return {"sentences": self.sentences, "heads": [[*key, values] for key, values in self.heads.items()]}
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> "ReportSum":
-        return cls(data["sentences"], {(name, layer, head): values for name, layer, head, values in data["heads"]})
-
-    def result(self) -> Report:
-        """The means."""
-        if not self.sentences:
-            raise DataError("A report needs at least one trace; got none.")
-        rows = (
-            HeadMeasures(*key, dict(zip(MEASURES, (value / total for value in values), strict=True)))
-            for key, (total, *values) in self.heads.items()
-        )
-        return Report(tuple(rows), self.sentences)
+    if not total.sentences:
+        raise DataError("A report needs at least one trace; got none.")
+    return total
 
 
 def reproduce(seen: Attended) -> Array | None:
@@ -253,26 +249,78 @@ def reproduce(seen: Attended) -> Array | None:
     return weights * np.exp(-(away**2) / (2 * (seen.half_width / 2) ** 2))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reach:
-    """The attention of one module to the past, on average over all words of a text that have a past.
+    """The attention of one module to the past, over all words of a text that have a past. It holds totals, so that the
+    parts of a text can be merged.
 
-    Distance 0 is the word just read (a Transformer sees it), distance 1 the one before. `words` are the word ids read,
-    with the mean weight that they get where they can be seen, times the number of places that can be attended to: 1 is
-    what uniform attention would give. `times` says how often each could be seen: a mean of few is no finding.
+    Distance 0 is the word just read (a Transformer sees it), distance 1 the one before.
     """
 
     name: str
-    shares: NDArray[np.float64]  # [D + 1] weight at distance 0 ... D - 1, and of everything beyond
-    mean: float  # mean distance
-    words: dict[int, float]
-    times: dict[int, int]
+    weights: list[float]  # total weight at distance 0 ... D - 1, and of everything beyond
+    distance: float = 0.0
+    rows: float = 0.0
+    attended: Counter[int] = field(default_factory=Counter)  # weight of each word, times the places to attend to
+    seen: Counter[int] = field(default_factory=Counter)  # how often each word could be attended to
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """The share of the weight at distance 0 ... D - 1, and of everything beyond, [D + 1]."""
+        return np.array(self.weights) / max(self.rows, 1e-12)
+
+    @property
+    def mean(self) -> float:
+        """The mean distance."""
+        return self.distance / max(self.rows, 1e-12)
+
+    @property
+    def times(self) -> dict[int, int]:
+        """How often each word id could be attended to: a mean of few is no finding."""
+        return dict(+self.seen)
+
+    @property
+    def words(self) -> dict[int, float]:
+        """The mean weight of each word id where it can be attended to, times the number of places there: 1 is what
+        uniform attention would give."""
+        return {word: self.attended[word] / count for word, count in self.times.items()}
 
     def favourites(self, least: int = 20) -> list[int]:
         """The words that were visible at least `least` times, those with the largest weights first."""
-        return sorted(
-            (word for word, count in self.times.items() if count >= least), key=lambda word: -self.words[word]
-        )
+        words = self.words
+        return sorted((word for word in words if self.seen[word] >= least), key=lambda word: -words[word])
+
+    def add(self, weights: Tensor, target: Tensor) -> None:
+        """weights [B, T, S] of the rows of target [B, T]."""
+        T, S = weights.shape[1:]
+        weights = weights * (target != PAD)[:, :, None]
+        back = torch.arange(T)[:, None] - torch.arange(S)  # [T, S]
+        weights = weights * (back >= 0)
+        bins = back.clamp(0, len(self.weights) - 1).expand_as(weights)
+        shares = torch.tensor(self.weights, dtype=torch.float64)
+        self.weights = shares.scatter_add_(0, bins.reshape(-1), weights.reshape(-1)).tolist()
+        self.distance += float((weights * back.clamp(min=0)).sum())
+        self.rows += float(weights.sum())
+        visible = weights > 0  # [B, T, S]
+        places = visible.sum(-1, keepdim=True)  # [B, T, 1]
+        read = shift_right(target)[:, :S]  # [B, S]: what each slot has read
+        scaled, times = (weights * places).sum(1), visible.sum(1)  # [B, S]
+        for word, weight, count in zip(*(part.flatten().tolist() for part in (read, scaled, times)), strict=True):
+            self.attended[word] += weight
+            self.seen[word] += count
+
+    def merge(self, other: "Reach") -> None:
+        """Add another part of the text."""
+        self.weights = [mine + theirs for mine, theirs in zip(self.weights, other.weights, strict=True)]
+        self.distance, self.rows = self.distance + other.distance, self.rows + other.rows
+        self.attended.update(other.attended)
+        self.seen.update(other.seen)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> "Reach":
+        """From its fields in JSON, where a word id is text."""
+        words = {name: Counter({int(word): one for word, one in data[name].items()}) for name in ("attended", "seen")}
+        return cls(**{**data, **words})
 
 
 def reach(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> list[Reach]:
@@ -285,14 +333,9 @@ def reach(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> li
     >>> found.name, len(found.shares)  # at distance 0 and 1, and beyond
     ('attention', 3)
     """
-    return [total.result(name) for name, total in reach_sums(model, batches, farthest).items()]
-
-
-def reach_sums(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) -> "dict[str, ReachSum]":
-    """The totals of every attention module: those of the parts of a text add up to those of the text."""
     if not fits(farthest, int) or farthest < 1:
         raise ConfigError(f"farthest must be at least 1; got {farthest!r}.")
-    sums: dict[str, ReachSum] = {}
+    found: dict[str, Reach] = {}
     device = next(model.parameters()).device
     for target in batches:
         target = target.to(device)
@@ -301,57 +344,5 @@ def reach_sums(model: nn.Module, batches: Iterable[Tensor], farthest: int = 20) 
         for name in seen:
             weights = seen[name].weights.double()  # [B, (H), T, S]
             weights = weights.mean(1) if weights.dim() == 4 else weights  # [B, T, S]
-            sums.setdefault(name, ReachSum([0.0] * (farthest + 1))).add(weights.cpu(), target.cpu())
-    return sums
-
-
-@dataclass
-class ReachSum:
-    """Totals of one module over a text."""
-
-    shares: list[float]  # weight at distance 0 ... D - 1, and of everything beyond
-    distance: float = 0.0
-    rows: float = 0.0
-    weight: Counter[int] = field(default_factory=Counter)  # of each word, times the places that could be attended to
-    times: Counter[int] = field(default_factory=Counter)  # how often each word could be
-
-    def add(self, weights: Tensor, target: Tensor) -> None:
-        """weights [B, T, S] of the rows of target [B, T]."""
-        T, S = weights.shape[1:]
-        weights = weights * (target != PAD)[:, :, None]
-        back = torch.arange(T)[:, None] - torch.arange(S)  # [T, S]
-        weights = weights * (back >= 0)
-        bins = back.clamp(0, len(self.shares) - 1).expand_as(weights)
-        shares = torch.tensor(self.shares, dtype=torch.float64)
-        self.shares = shares.scatter_add_(0, bins.reshape(-1), weights.reshape(-1)).tolist()
-        self.distance += float((weights * back.clamp(min=0)).sum())
-        self.rows += float(weights.sum())
-        visible = weights > 0  # [B, T, S]
-        places = visible.sum(-1, keepdim=True)  # [B, T, 1]
-        read = shift_right(target)[:, :S]  # [B, S]: what each slot has read
-        scaled, times = (weights * places).sum(1), visible.sum(1)  # [B, S]
-        for word, weight, count in zip(*(part.flatten().tolist() for part in (read, scaled, times)), strict=True):
-            self.weight[word] += weight
-            self.times[word] += count
-
-    def merge(self, other: "ReachSum") -> None:
-        """Add the totals of another part of the text."""
-        self.shares = [mine + theirs for mine, theirs in zip(self.shares, other.shares, strict=True)]
-        self.distance, self.rows = self.distance + other.distance, self.rows + other.rows
-        self.weight.update(other.weight)
-        self.times.update(other.times)
-
-    def as_data(self) -> dict[str, Any]:
-        """For JSON."""
-        return dict(vars(self))
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> "ReachSum":
-        """From `as_data` through JSON, where a word id is text."""
-        words = {name: Counter({int(word): one for word, one in data[name].items()}) for name in ("weight", "times")}
-        return cls(data["shares"], data["distance"], data["rows"], words["weight"], words["times"])
-
-    def result(self, name: str) -> Reach:
-        rows, times = max(self.rows, 1e-12), +self.times  # only what could be seen
-        words = {word: self.weight[word] / count for word, count in times.items()}
-        return Reach(name, np.array(self.shares) / rows, self.distance / rows, words, dict(times))
+            found.setdefault(name, Reach(name, [0.0] * (farthest + 1))).add(weights.cpu(), target.cpu())
+    return list(found.values())

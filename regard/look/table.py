@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from regard.data.images import Pixels
 from regard.errors import ConfigError, check_known, numbered
-from regard.look.text import label, visible
 from regard.look.tokens import Token
 from regard.look.trace_data import KINDS, Attended, TraceData
 from regard.symbols import START, SYMBOLS
+from regard.text.visible import label, visible
 
 HeadChoice = int | str | Sequence[int] | None
 LayerChoice = int | str | None

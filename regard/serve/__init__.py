@@ -6,10 +6,9 @@ middleware      around every request: checks before any work, time limits on sen
 limits, access  how much a request may use; hosts, origins and tokens: who may use the server
 schemas         requests and answers as pydantic models
 parameters      query string, form, multipart form or JSON into one of these models
-libre, deepl, glossaries, api_v1     the endpoints
+libre, deepl, api_v1     the endpoints
 call, service   an admitted request and how it reaches a model; the loaded models
 layout          texts into sentences and back
-stored          translated files and glossaries, kept in memory
 queue, worker   tickets and batches; the server's side of a model process (`regard.processes`)
 loading         what the process of a model runs, with
 models, examples, captions, inside     its work; only these use torch

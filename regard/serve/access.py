@@ -85,8 +85,11 @@ class Access:
 
     def check(self, method: str, path: str, headers: "Headers") -> None:
         """Allow our own page, allowed origins, and clients that are not browsers; refuse the rest."""
-        self.check_host(_single(headers, "host"))
-        origin = _single(headers, "origin")
+        for name in ("host", "origin"):
+            if len(headers.getlist(name)) > 1:
+                raise RefusedError(400, f"The request has more than one {name.title()}.")
+        self.check_host(headers.get("host"))
+        origin = headers.get("origin")
         if origin is not None:
             host = headers["host"].lower()
             if origin.lower() not in (f"http://{host}", f"https://{host}") and origin not in self.origins:
@@ -180,10 +183,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _single(headers: "Headers", name: str) -> str | None:
-    values = headers.getlist(name)
-    if len(values) > 1:
-        raise RefusedError(400, f"The request has more than one {name.title()}.")
-    return values[0] if values else None

@@ -33,7 +33,7 @@ def _translator(call: Call, body: schemas.ModelRequest) -> Worker:
 async def models(call: Admitted) -> schemas.Models:
     """The loaded models; `kind` is "translate" or "caption"."""
     workers, pivots = call.service.workers.values(), []
-    for route in call.service.pivots.values():
+    for route in (one for one in call.service.routes.values() if one[1:]):
         sides = {"source": route[0].about["source"], "target": route[1].about["target"]}
         pivots.append(schemas.Pivot(id=pivot_name(route), **sides, through=[worker.name for worker in route]))
     described = [{**worker.about, "status": worker.trouble or "ok"} for worker in workers]
@@ -114,7 +114,8 @@ async def caption(call: Admitted, query: Annotated[schemas.CaptionRequest, Query
     worker = call.service.named(query.model or "", "caption")
     call.check_most("nbest", query.nbest, call.limits.alternatives + 1)
     call.check_most("beam", query.beam, call.limits.beam)
-    with call.receiving(worker):
+    worker.make_room(call.client)
+    with call.service.receive():
         pixels = await call.run_in_thread(worker, "read", await _read_picture(call))
     return await call.answer(worker, "caption", pixels, query.beam, query.nbest)
 

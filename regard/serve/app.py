@@ -4,10 +4,10 @@ import copy
 import gzip
 import hashlib
 import mimetypes
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -15,7 +15,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
-from regard.serve import api_v1, deepl, glossaries, libre
+from regard.serve import api_v1, deepl, libre
 from regard.serve.call import Admitted, accepts_gzip
 from regard.serve.limits import FAULT, RefusedError
 from regard.serve.middleware import Middleware, refusal_response
@@ -47,7 +47,7 @@ def build(service: Service) -> Middleware:
         exception_handlers=dict.fromkeys((HTTPException, RequestValidationError, RefusedError, Exception), _explain),
     )
     app.state.service = service
-    for routes in (libre.routes, libre.files, deepl.routes, glossaries.routes, api_v1.routes, api_v1.pictures, about):
+    for routes in (libre.routes, libre.files, deepl.routes, api_v1.routes, api_v1.pictures, about):
         app.include_router(routes)
     add_page(app)
     app.add_middleware(
@@ -135,31 +135,17 @@ def _examples(about: Mapping[str, Any]) -> dict[str, Any]:
 # --- the page
 
 
-class PageFile(NamedTuple):
-    """A file of the page, held in memory: reading it from disk would cost a millisecond or two and an open file."""
-
-    plain: bytes
-    packed: bytes | None
-    kind: str
-    headers: Mapping[str, str]
-
-
-def read_files(folders: Iterable[Path]) -> dict[str, PageFile]:
-    """The files of the folders by name; the first folder wins."""
-    mimetypes.add_type("text/javascript", ".js")  # some systems have an older type, which browsers refuse for modules
-    found: dict[str, PageFile] = {}
-    for path in [path for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]:
-        plain = path.read_bytes()
-        headers = {"ETag": f'"{hashlib.sha256(plain).hexdigest()[:32]}"', "Vary": "Accept-Encoding"}
-        packed = gzip.compress(plain, mtime=0) if len(plain) > _SMALL else None
-        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        found.setdefault(path.name, PageFile(plain, packed, kind, headers))
-    return found
-
-
 def add_page(app: FastAPI) -> None:
     """The page, the description of the API for people, and their files."""
-    files = read_files(FOLDERS)
+    mimetypes.add_type("text/javascript", ".js")  # some systems have an older type, which browsers refuse for modules
+    # By name, in memory: reading a file would cost a millisecond or two and an open file. The first folder wins.
+    files: dict[str, tuple[bytes, bytes | None, str, dict[str, str]]] = {}
+    for file in [file for folder in FOLDERS for file in sorted(folder.iterdir()) if file.is_file()]:
+        plain = file.read_bytes()
+        headers = {"ETag": f'"{hashlib.sha256(plain).hexdigest()[:32]}"', "Vary": "Accept-Encoding"}
+        packed = gzip.compress(plain, mtime=0) if len(plain) > _SMALL else None
+        kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+        files.setdefault(file.name, (plain, packed, kind, headers))
 
     async def answer(name: str, request: Request) -> Response:
         """A file; 304 without content if the client has it already."""
@@ -169,10 +155,10 @@ def add_page(app: FastAPI) -> None:
         plain, packed, kind, headers = files[name]
         known = request.headers.get("if-none-match", "").split(",")
         if headers["ETag"] in [tag.strip().removeprefix("W/") for tag in known]:
-            return Response(status_code=304, headers=dict(headers))
+            return Response(status_code=304, headers=headers)
         if packed is not None and accepts_gzip(request):
             return Response(packed, headers={**headers, "Content-Encoding": "gzip"}, media_type=kind)
-        return Response(plain, headers=dict(headers), media_type=kind)
+        return Response(plain, headers=headers, media_type=kind)
 
     # Starlette's routes: files need no fields and no token.
     for path, name in (("/", "index.html"), ("/docs", "docs.html"), ("/page/{name}", "")):

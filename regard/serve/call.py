@@ -5,23 +5,34 @@ import gzip
 import json
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import Depends, Request, Response, Security
 from fastapi.security import APIKeyHeader, APIKeyQuery, HTTPBearer
 
 from regard.processes import DiedError
+from regard.serve import languages
 from regard.serve.access import AccessToken
+from regard.serve.layout import Read, Split, read_plain
 from regard.serve.limits import RefusedError, StoppedError
 from regard.serve.parameters import SMALL, unless_small
 from regard.serve.queue import GZIP, MethodCall, Options, Ticket, TranslatedText
 from regard.serve.schemas import KEYS
-from regard.serve.service import Route, Service
+from regard.serve.service import Glossary, Route, Service, pivot_name
 from regard.serve.worker import Worker
 
 T = TypeVar("T")
+
+
+class Choice(NamedTuple):
+    """The models and the languages of a text; no model for a text that is already in the target language."""
+
+    route: Route
+    source: str
+    target: str
+    sure: float = 100.0  # confidence in the detected source language, in percent
 
 
 class Call:
@@ -59,7 +70,73 @@ class Call:
             self.token.count_characters(characters, time.monotonic(), self.request.url.path)
         self.service.metrics.characters += characters
 
+    def glossary(self, id: str) -> Glossary:
+        """A glossary of the client; raises if there is none."""
+        if (self.client, id) not in self.service.glossaries:
+            raise RefusedError(404, "Glossary not found.")
+        return self.service.glossaries[self.client, id]
+
+    def terms(self, id: str | None, source: str, target: str) -> tuple[tuple[str, str], ...]:
+        """The terms of a glossary, whose languages must match the request's; none without an id."""
+        if not id:
+            return ()
+        about, terms = self.glossary(id)
+        if source == "auto":
+            raise RefusedError(400, "Value for 'source_lang' is required with a glossary.")
+        pair = about.source_lang, about.target_lang
+        if (languages.without_region(source), languages.without_region(target)) != pair:
+            raise RefusedError(400, f"The glossary is for {' to '.join(pair)}; the request is {source} to {target}.")
+        return terms
+
     # --- work
+
+    async def choose(self, texts: list[str], source: str, target: str, model: str = "") -> list[Choice]:
+        """The model for each text."""
+        named = self.service.route_named(model)
+        routes, pairs = self.service.routes, self.service.reachable
+        into = self.service.language(target, self.service.targets)
+        if model:
+            code, goal = named[0].about["source"]["code"], named[-1].about["target"]["code"]
+            if goal != into or (source.lower() != "auto" and self.service.language(source, list(pairs)) != code):
+                raise RefusedError(
+                    400, f"The model {pivot_name(named)} translates {code} to {goal}, not {source} to {target}."
+                )
+            return [Choice(named, code, goal)] * len(texts)
+        if source.lower() != "auto":
+            code = self.service.language(source, list(pairs))
+            if (code, into) not in routes:
+                raise _no_pair(code, into)
+            return [Choice(routes[code, into], code, into)] * len(texts)
+        chosen = []
+        for found in await self.detect(texts):
+            fits = [(code, fit) for code, fit in found if code == into or into in pairs[code]]
+            if not fits:
+                raise _no_pair("auto", into)
+            code, sure = fits[0]
+            chosen.append(Choice(routes.get((code, into), ()), code, into, sure))
+        return chosen
+
+    async def parse(self, texts: list[str], read: Read, work: Callable[..., T], *args: Any) -> T:
+        """The result of `work`, one of the functions of `layout` for texts. Only short plain texts are parsed here."""
+        given = texts, read, self.limits.line, *args
+        return work(*given) if read is read_plain and sum(map(len, texts)) <= SMALL else await self.read(work, *given)
+
+    async def translate_all(
+        self, choices: list[Choice], layouts: list[Split], options: Options
+    ) -> list[list[TranslatedText]]:
+        """Translate the sentences of every layout, with word links also where tags are to be placed.
+
+        All sentences of a model are sent together.
+        """
+        results: list[list[TranslatedText]] = [[] for _ in layouts]
+        for route in dict.fromkeys(choice.route for choice in choices):
+            mine = [number for number, choice in enumerate(choices) if choice.route == route]
+            sentences = [sentence for number in mine for sentence in layouts[number].sentences]
+            links = options.links or any(layouts[number].tagged for number in mine)
+            found = iter(await self.translate(route, sentences, options._replace(links=links)))
+            for number in mine:
+                results[number] = [next(found) for _ in layouts[number].sentences]
+        return results
 
     async def detect(self, texts: list[str]) -> list[list[tuple[str, float]]]:
         """For each text, the loaded source languages with a confidence in percent, best first.
@@ -140,17 +217,15 @@ class Call:
             raise self._too_late() from None
         raise RefusedError(503, f"The model {worker.name} does not answer at the moment.", {"Retry-After": "10"})
 
-    @contextmanager
-    def receiving(self, worker: Worker) -> Iterator[None]:
-        """Hold a slot while a picture is received and decoded; refuse it if all slots or the queue are full."""
-        worker.make_room(self.client)
-        with self.service.receive():
-            yield
-
     async def _wait(self, worker: Worker, ticket: Ticket) -> Any:
         worker.submit(ticket)
         answer = asyncio.wrap_future(ticket.answer)
-        leaving = asyncio.create_task(_until_gone(self.request))
+
+        async def leave() -> None:
+            while (await self.request.receive())["type"] != "http.disconnect":
+                pass
+
+        leaving = asyncio.create_task(leave())
         try:
             left = ticket.deadline - time.monotonic()
             await asyncio.wait({answer, leaving}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -201,6 +276,11 @@ def admit(
 Admitted = Annotated[Call, Depends(admit)]
 
 
+def _no_pair(source: str, target: str) -> RefusedError:
+    into, out = languages.name(target), languages.name(source)
+    return RefusedError(400, f"{into} ({target}) is not available as a target language from {out} ({source})")
+
+
 def accepts_gzip(request: Request) -> bool:
     return "gzip" in request.headers.get("accept-encoding", "")
 
@@ -217,8 +297,3 @@ def _confidences(fits: Mapping[str, tuple[float, float]]) -> list[tuple[str, flo
     total = sum(likely.values())
     found = [(code, round(100 * fit * likely[code] / total, 1)) for code, (fit, _) in fits.items()]
     return sorted(found, key=lambda pair: (-pair[1], fits[pair[0]][1]))  # if none fits, the likeliest first
-
-
-async def _until_gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -7,7 +7,6 @@ language than the model's? It flags translations. `fit` answers which of the loa
 
 import math
 import re
-from typing import Any
 
 from regard.corpora import Example
 from regard.corpora.registry import find_builtin
@@ -53,13 +52,6 @@ def generate(data: DataConfig, count: int) -> list[Example]:
         return []
     longest = max(data.min_words, min(data.max_words, EXAMPLE_WORDS))
     return find_builtin(data.corpus).generate(count, data.seed + 1, data.min_words, longest)
-
-
-def opening(made: list[Example], language: str) -> dict[str, Any]:
-    """The example sentences of a model: generated ones, or those of its language."""
-    if made:
-        return {"examples": [one.source for one in made[:EXAMPLES]], "lengths": None}
-    return {"examples": SENTENCES.get(language, []), "lengths": LENGTHS.get(language)}
 
 
 def fit(text: str, vocabulary: Vocabulary, language: str) -> tuple[float, float]:

@@ -18,11 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.core import scores as formulas
-from regard.core.attend import Look
 from regard.errors import ConfigError, numbered
 from regard.layers.attention import Attention
 from regard.layers.transformer import PreNorm, TransformerLayer
-from regard.look.change import all_heads
+from regard.look.change import Zero, all_heads, change
 from regard.look.record import AttentionCall, attentions, record
 from regard.models.contract import attentions_to_source
 
@@ -148,6 +147,11 @@ def follow_path(
     this layer were the last one, softmax(W norm(x)) (nostalgebraist 2020), each word described by `name`.
     """
     layers = layers_of(model, decodes=name is not None)
+
+    def likeliest(stream: Tensor) -> list[dict[str, Any]]:
+        chances, ids = predict_early(model, stream).double().softmax(-1).topk(LIKELIEST)
+        return [{**name(int(id)), "probability": float(one)} for one, id in zip(chances, ids, strict=True)]  # type: ignore[misc]
+
     with follow_layers(layers) as seen:
         run()
     at_step = [
@@ -159,7 +163,7 @@ def follow_path(
             "layer": place,
             "adds": adds(layer),
             **{part: numbers(value) for part, value in one.items()},
-            **({} if name is None else {"lens": _likeliest(model, one["stream"], name)}),
+            **({} if name is None else {"lens": likeliest(one["stream"])}),
         }
         for place, (layer, one) in enumerate(zip(layers, at_step, strict=True))
     ]
@@ -217,11 +221,6 @@ def predict_early(model: nn.Module, stream: Tensor) -> Tensor:
     return logits
 
 
-def _likeliest(model: nn.Module, stream: Tensor, name: Callable[[int], dict[str, Any]]) -> list[dict[str, Any]]:
-    chances, ids = predict_early(model, stream).double().softmax(-1).topk(LIKELIEST)
-    return [{**name(int(index)), "probability": float(chance)} for chance, index in zip(chances, ids, strict=True)]
-
-
 @torch.inference_mode()
 def weigh_heads(
     model: nn.Module, run: Forward, written: Sequence[int], together: int = TOGETHER
@@ -235,30 +234,18 @@ def weigh_heads(
     without: list[float] = []
     for first in range(0, len(places), together):
         some = places[first : first + together]
-        with ExitStack() as stack:
-            for name in {name for name, _ in some}:
-                out = [(row, head) for row, (other, head) in enumerate(some) if other == name]
-                stack.enter_context(attentions(model)[name].register_forward_hook(_leave_out(out)))
+        silent = []
+        for name in {name for name, _ in some}:
+            heads = all_heads(model, name)
+            out = torch.tensor([[place == (name, head) for head in heads] for place in some])[..., None, None]
+            silent.append(Zero(out if heads != [None] else out[:, 0], name))
+        with change(model, *silent):
             without += _logprobs(run(len(some)), written)
     found = [
         {"name": name, "head": head or 0, "drop": whole - one}
         for (name, head), one in zip(places, without, strict=True)
     ]
     return sorted(found, key=lambda one: -one["drop"])
-
-
-def _leave_out(out: list[tuple[int, int | None]]) -> Callable[..., Look]:
-    """A hook that zeroes the weights and the context of each (row, head)."""
-
-    def hook(module: nn.Module, args: Any, look: Look) -> Look:
-        assert look.weights is not None
-        context, weights = look.context.clone(), look.weights.clone()  # [B, (H), T, Dv], [B, (H), T, S]
-        for row, head in out:
-            at = (row,) if head is None else (row, head)
-            context[at], weights[at] = 0, 0
-        return look._replace(context=context, weights=weights)
-
-    return hook
 
 
 def _logprobs(logits: Tensor, written: Sequence[int]) -> list[float]:

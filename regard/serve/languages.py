@@ -30,19 +30,6 @@ def canonical(code: str) -> str:
         return code.lower()
 
 
-def among(code: str, known: list[str]) -> str | None:
-    """The known code that matches `code`, if necessary without its region or script; otherwise None.
-
-    >>> among("EN-GB", ["de", "en"])
-    'en'
-    """
-    wanted = canonical(code)
-    if wanted in known:
-        return wanted
-    short = canonical(without_region(wanted))
-    return short if short in known else None
-
-
 def without_region(code: str) -> str:
     """The language of a code in lower case, without region and script.
 

@@ -6,30 +6,30 @@ A translated file stays in memory under an unguessable name for a while; the old
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+import secrets
+import time
+from collections.abc import AsyncIterator
 from pathlib import PurePath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
 from regard.errors import DataError
-from regard.files.document import FORMATS, Format, find_format
+from regard.files.document import FORMATS, find_format
 from regard.files.html import read as read_html
 from regard.serve import languages, schemas
 from regard.serve.call import Admitted, Call
-from regard.serve.layout import Read, Split, join_file, join_texts, read_plain, split_file, split_texts
+from regard.serve.layout import Split, join_file, join_texts, read_plain, split_file, split_texts
 from regard.serve.limits import RefusedError
-from regard.serve.parameters import SMALL, FieldsRoute, FileRoute
+from regard.serve.parameters import FieldsRoute, FileRoute
 from regard.serve.queue import MethodCall, Options, Ticket, TranslatedText
-from regard.serve.service import Route, pivot_name
+from regard.serve.service import Route, StoredFile
 
 ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": schemas.Error, "description": "why it was refused"}}
 routes = APIRouter(route_class=FieldsRoute, responses=ERRORS)
 files = APIRouter(route_class=FileRoute, responses=ERRORS)
-T = TypeVar("T")
-
-
+_SECONDS, _MOST_FILES, _MOST_BYTES = 3600.0, 64, 64 << 20  # how long, how many, how much of translated files
 # The second header lets nginx pass on each event at once.
 _EVENTS = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
 
@@ -43,7 +43,7 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
     call.check_size(*texts)
     call.check_most("alternatives", body.alternatives, call.limits.alternatives)
     nbest, html = body.alternatives + 1, body.format == "html"
-    choices = await choose(call, texts, body.source, body.target, body.model or "")
+    choices = await call.choose(texts, body.source, body.target, body.model or "")
     if body.confidence:
         if body.stream:
             raise RefusedError(400, "Invalid request: stream gives no confidence; leave one of them out")
@@ -53,15 +53,14 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
                 f"The confidence of {worker.name} is not calibrated; run `regard calibrate` with held-out sentences.",
             )
     read = read_html if html else read_plain
-    layouts = await parse(call, texts, read, split_texts, call.limits.sentences)
+    layouts = await call.parse(texts, read, split_texts, call.limits.sentences)
     if body.stream:
         if isinstance(body.q, list) or html or nbest > 1:
             raise RefusedError(400, "Invalid request: stream needs one text, without HTML and alternatives")
         return await stream(call, choices[0].route, texts[0], layouts[0])
-    found = await translate_all(
-        call, [one.route for one in choices], layouts, nbest, (), body.alignment, body.confidence
-    )
-    joined = await parse(call, texts, read, join_texts, found)
+    options = Options(None, nbest, body.alignment, (), body.confidence)
+    found = await call.translate_all(choices, layouts, options)
+    joined = await call.parse(texts, read, join_texts, found)
 
     def build() -> dict[str, Any]:
         each: dict[str, list[Any]] = {"translatedText": [one.text for one in joined]}
@@ -73,7 +72,10 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
             each["alignment"] = [[link._asdict() for link in one.links if not html] for one in joined]
         if body.confidence:
             each["confidence"] = [
-                [rated(span, one) for span, one in zip(layout.spans, results, strict=True)]
+                [
+                    {"source": span, "confidence": sure and sure.sentence, "words": sure.words if sure else []}
+                    for span, sure in zip(layout.spans, (one.confidence for one in results), strict=True)
+                ]
                 for layout, results in zip(layouts, found, strict=True)
             ]
         # Sentences with problems: span in the source, flags, and words never seen in training.
@@ -92,108 +94,30 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
     return await call.respond(nbest * sum(map(len, texts)), build)
 
 
-def rated(span: tuple[int, int], one: TranslatedText) -> dict[str, Any]:
-    """The confidence of a sentence as it is answered."""
-    sure = one.confidence
-    return {"source": span, "confidence": sure and sure.sentence, "words": sure.words if sure else []}
-
-
-class Choice(NamedTuple):
-    """The models and the languages of a text; no model for a text that is already in the target language."""
-
-    route: Route
-    source: str
-    target: str
-    sure: float = 100.0  # confidence in the detected source language, in percent
-
-
-async def choose(call: Call, texts: list[str], source: str, target: str, model: str = "") -> list[Choice]:
-    """The model for each text."""
-    named = call.service.route_named(model)
-    pairs = call.service.reachable
-    into = call.service.language(target, call.service.targets)
-    if model:
-        code, goal = named[0].about["source"]["code"], named[-1].about["target"]["code"]
-        if goal != into or (source.lower() != "auto" and call.service.language(source, list(pairs)) != code):
-            raise RefusedError(
-                400, f"The model {pivot_name(named)} translates {code} to {goal}, not {source} to {target}."
-            )
-        return [Choice(named, code, goal)] * len(texts)
-    if source.lower() != "auto":
-        code = call.service.language(source, list(pairs))
-        route = call.service.route(code, into)
-        if not route:
-            raise _no_pair(code, into)
-        return [Choice(route, code, into)] * len(texts)
-    chosen = []
-    for found in await call.detect(texts):
-        fits = [(code, fit) for code, fit in found if code == into or into in pairs[code]]
-        if not fits:
-            raise _no_pair("auto", into)
-        code, sure = fits[0]
-        chosen.append(Choice(call.service.route(code, into), code, into, sure))
-    return chosen
-
-
-def _no_pair(source: str, target: str) -> RefusedError:
-    into, out = languages.name(target), languages.name(source)
-    return RefusedError(400, f"{into} ({target}) is not available as a target language from {out} ({source})")
-
-
-async def parse(call: Call, texts: list[str], read: Read, work: Callable[..., T], *args: Any) -> T:
-    """The result of `work`, one of the functions of `layout` for texts. Only short plain texts are parsed here."""
-    given = texts, read, call.limits.line, *args
-    return work(*given) if read is read_plain and sum(map(len, texts)) <= SMALL else await call.read(work, *given)
-
-
-async def translate_all(
-    call: Call,
-    routes: list[Route],
-    layouts: list[Split],
-    nbest: int = 1,
-    terms: tuple[tuple[str, str], ...] = (),
-    aligned: bool = False,
-    confidence: bool = False,
-) -> list[list[TranslatedText]]:
-    """Translate the sentences of every layout, with word links if they are `aligned` or have tags to place.
-
-    All sentences of a model are sent together.
-    """
-    results: list[list[TranslatedText]] = [[] for _ in layouts]
-    for route in dict.fromkeys(routes):
-        mine = [number for number, one in enumerate(routes) if one == route]
-        sentences = [sentence for number in mine for sentence in layouts[number].sentences]
-        links = aligned or any(layouts[number].tagged for number in mine)
-        found = iter(await call.translate(route, sentences, Options(None, nbest, links, terms, confidence)))
-        for number in mine:
-            results[number] = [next(found) for _ in layouts[number].sentences]
-    return results
-
-
 @files.post("/translate_file")
 async def translate_file(call: Admitted, body: schemas.TranslateFileRequest) -> schemas.TranslatedFile:
     """Translate a file; its extension selects the format. The answer is the address of the result."""
     path, data = PurePath(PurePath(body.file.filename or "").name or "file"), await body.file.read()
     source, target = body.source, body.target
-    terms = call.service.glossaries.terms(call.client, body.glossary_id or "", source, target)
+    terms = call.terms(body.glossary_id, source, target)
     choice, line = None, call.limits.line
-    for turn in range(len(_format(path.name).reads)):
-        layout = await call.read(split_file, data, path.name, turn, line, call.limits.sentences)
-        if choice is None:
-            (choice,) = await choose(call, [" ".join(layout.sentences)[:2000]], source, target, body.model or "")
-            code = choice.target
-        (results,) = await translate_all(call, [choice.route], [layout], terms=terms)
-        language = "" if code == languages.UNDETERMINED else code
-        data = await call.read(join_file, data, path.name, turn, line, results, language)
-    key = call.service.files.put(data, f"{path.stem}_{code}{path.suffix}")
-    return schemas.TranslatedFile(translatedFileUrl=f"{call.request.base_url}download_file/{key}")
-
-
-def _format(name: str) -> Format:
     try:
-        return find_format(name)
+        form = find_format(path.name)
     except DataError as error:
         raise RefusedError(400, str(error)) from None
+    for turn in range(len(form.reads)):
+        layout = await call.read(split_file, data, path.name, turn, line, call.limits.sentences)
+        if choice is None:
+            (choice,) = await call.choose([" ".join(layout.sentences)[:2000]], source, target, body.model or "")
+            code = choice.target
+        (results,) = await call.translate_all([choice], [layout], Options(terms=terms))
+        language = "" if code == languages.UNDETERMINED else code
+        data = await call.read(join_file, data, path.name, turn, line, results, language)
+    key, files = secrets.token_urlsafe(16) + path.suffix.lower(), call.service.files
+    files[key] = StoredFile(data, f"{path.stem}_{code}{path.suffix}", time.monotonic() + _SECONDS)
+    while len(files) > _MOST_FILES or sum(len(one.data) for one in files.values()) > _MOST_BYTES:
+        files.popitem(last=False)
+    return schemas.TranslatedFile(translatedFileUrl=f"{call.request.base_url}download_file/{key}")
 
 
 @routes.get(
@@ -202,7 +126,7 @@ def _format(name: str) -> Format:
 async def download_file(call: Admitted, name: str) -> Response:
     """A translated file."""
     found = call.service.files.get(name)
-    if found is None:
+    if found is None or time.monotonic() > found.until:
         raise RefusedError(404, "This file does not exist or has expired; translate it again.")
     shown = re.sub(r"[^A-Za-z0-9._-]", "_", found.name)
     headers = {"Content-Disposition": f'attachment; filename="{shown}"'}
@@ -251,7 +175,7 @@ async def _events(
                 yield event(place, found)
         ticket.answer.result()
         results = [written[place] for place in sorted(written)]
-        (joined,) = await parse(call, [text], read_plain, join_texts, [results])
+        (joined,) = await call.parse([text], read_plain, join_texts, [results])
         yield _event({"translatedText": joined.text})
     except RefusedError as refusal:
         yield _event({"error": refusal.sentence})
@@ -277,13 +201,13 @@ async def detect(call: Admitted, body: schemas.DetectRequest) -> list[schemas.De
 @routes.get("/languages", response_model_exclude_defaults=True)
 async def list_languages(call: Admitted) -> list[schemas.Language]:
     """Every language of the loaded models, with the languages it can be translated into."""
-    pairs, pivots = call.service.reachable, call.service.pivots
+    pairs, routes = call.service.reachable, call.service.routes
     return [
         schemas.Language(
             code=code,
             name=languages.name(code),
             targets=pairs.get(code, []),
-            pivoted=[target for source, target in pivots if source == code],
+            pivoted=[target for target in pairs.get(code, []) if routes[code, target][1:]],
         )
         for code in dict.fromkeys([*pairs, *call.service.targets])
     ]

@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.api.drafts import Translation
 from regard.api.flags import NOTES
 from regard.api.heads import is_fixed
+from regard.api.looking import check_changes
 from regard.api.measuring import report_heads
 from regard.api.tracing import describe_forced
 from regard.api.trained import Trained
@@ -23,7 +24,7 @@ from regard.decode.beam import SearchStep
 from regard.errors import DataError, numbered
 from regard.look import html
 from regard.look.attribution import methods_of
-from regard.look.change import Change, Mask, SetRow, ShiftRow, Silence, Temperature, change
+from regard.look.change import Change, Mask, SetRow, ShiftRow, Silence, Temperature, all_heads, change
 from regard.look.html import page_tree
 from regard.look.record import attentions
 from regard.look.trace import Trace
@@ -106,7 +107,7 @@ class TranslationModel(ServedModel):
     def describe(self) -> dict[str, Any]:
         """The description of the model for clients."""
         codes = {"source": self.translator.source_language, "target": self.translator.target_language}
-        codes = {side: languages.canonical(code) for side, code in codes.items()}
+        codes, made = {side: languages.canonical(code) for side, code in codes.items()}, self._examples
         return {
             **{side: {"code": code, "name": ""} for side, code in codes.items()},  # the server has the names
             **super().describe(),
@@ -116,8 +117,10 @@ class TranslationModel(ServedModel):
             "score": next(
                 ({"name": one["name"], "bleu": one["small"]["bleu"]} for one in self.card.get("scores", [])), None
             ),
-            **examples.opening(self._examples, codes["source"]),
-            "aligned": any(example.alignment for example in self._examples),
+            "examples": [one.source for one in made[: examples.EXAMPLES]]
+            or examples.SENTENCES.get(codes["source"], []),
+            "lengths": None if made else examples.LENGTHS.get(codes["source"]),
+            "aligned": any(example.alignment for example in made),
             "fixed": is_fixed(self.translator.model),
             "calibrated": self.translator.calibration is not None,
             "methods": methods_of(self.translator.model),
@@ -140,9 +143,11 @@ class TranslationModel(ServedModel):
             confidence=options.confidence,
             stop=running.stopped,
         )
+        if running.stopped():
+            raise StoppedError
         sizes = map(len, self.translator.source_vocabulary.encode_many(texts))
         links: list[Any] = [()] * len(texts)
-        if options.links and not running.stopped():
+        if options.links:
             written = [one.text for one in found]
             links = [one.links for one in self._twin.link_words(texts, written, options.terms)]
         return [_describe(one, size + 1, linked) for one, size, linked in zip(found, sizes, links, strict=True)]
@@ -217,7 +222,7 @@ class TranslationModel(ServedModel):
             if kind is SetRow and "position" in fields:
                 fields["weights"] = fields.pop("position")
             changes.append(kind(**fields))
-        self.translator.check_changes(changes)
+        check_changes(self.translator, changes)
         return changes
 
     def _source(self, text: str) -> list[int]:
@@ -253,13 +258,12 @@ class TranslationModel(ServedModel):
         chosen, recorded = 0, target * len(self.translator.target_vocabulary)  # logits
         cross = attentions_to_source(model)
         for name in attentions(model):
-            heads = int(getattr(model.get_submodule(name.rpartition(".")[0]), "heads", 1))
-            rows = source if _reads(name) else target
-            cells = rows * (source if name in cross else rows)
+            heads, rows = len(all_heads(model, name)), source if _reads(name) else target
+            numbers = 2 * rows * (source if name in cross else rows)  # of a head: weights and scores
             layer = [int(part) for part in name.split(".") if part.isdigit()][:1]
-            recorded += 2 * heads * cells
+            recorded += heads * numbers
             if look.layers is None or not layer or layer[0] in look.layers:
-                chosen += 2 * (heads if look.heads is None else min(heads, len(look.heads))) * cells
+                chosen += (heads if look.heads is None else min(heads, len(look.heads))) * numbers
         return chosen, recorded
 
     def _target_ids(self, look: TraceRequest, running: Running) -> tuple[list[int], list[int]]:
@@ -368,13 +372,11 @@ class TranslationModel(ServedModel):
         self._check_size(TraceRequest(text), len(self._source(text)), len(ids) + 1, answered=False)
         with interruptible(self.translator.model, running):
             found = self.translator.alternatives(text, ids, most + END + 1)
-        numbers = self.translator.target_vocabulary.numbers
-        words = [(self._word(numbers[piece]), chance) for piece, chance in found if math.isfinite(chance)]
-        likely = [
-            {"piece": word["piece"], "text": word["text"], "probability": chance}
-            for word, chance in words
-            if not word["special"]
-        ]
+        likely, numbers = [], self.translator.target_vocabulary.numbers
+        for piece, chance in found:
+            word = self._word(numbers[piece])
+            if math.isfinite(chance) and not word.pop("special"):
+                likely.append({**word, "probability": chance})
         return {"alternatives": likely[:most]}
 
     # --- pieces
@@ -447,14 +449,9 @@ def _part(trace: Trace, look: TraceRequest) -> Trace:
                 raise DataError(f"There is no {part} {number}; this model has {numbered(part, count)}.")
     kept = {}
     for name, seen in trace.attention.items():
-        if seen.kind == "attribution":
-            kept[name] = seen
-            continue
-        if look.layers is not None and seen.layer not in look.layers:
-            continue
-        if look.heads is not None:
+        if seen.kind != "attribution" and look.heads is not None:
             seen = seen.part([head for head in look.heads if head < seen.heads])
-        if seen.heads:
+        if seen.kind == "attribution" or (seen.heads and (look.layers is None or seen.layer in look.layers)):
             kept[name] = seen
     if not kept:
         raise DataError("None of the chosen layers and heads exists in this model.")

@@ -8,6 +8,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import nullcontext
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -35,14 +36,16 @@ T = TypeVar("T")
 class FieldsRoute(APIRoute):
     """A route whose fields may be sent in any format. The body of a GET is read only if it is a form."""
 
-    read = staticmethod(lambda request, limits: read_fields(request, limits, limits.body))
+    files = 0  # that the fields may include, in a multipart form
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """FastAPI's handler, for a request with all fields in its JSON body and in its query string."""
         handle = super().get_route_handler()
 
         async def act(request: Request) -> Response:
-            fields = await self.read(request, request.app.state.service.limits)
+            service = request.app.state.service
+            with service.receive() if self.files else nullcontext():
+                fields = await read_fields(request, service.limits, self.files)
             request.state.key = next((fields[name] for name in KEYS if name in fields), None)
             return await handle(_RequestWithFields(request, fields))
 
@@ -50,12 +53,9 @@ class FieldsRoute(APIRoute):
 
 
 class FileRoute(FieldsRoute):
-    """A route whose fields may include a file, in a multipart form."""
+    """A route whose fields may include a file."""
 
-    @staticmethod
-    async def read(request: Request, limits: Limits) -> Fields:
-        with request.app.state.service.receive():
-            return await read_fields(request, limits, limits.file, files=1)
+    files = 1
 
 
 class _RequestWithFields(Request):
@@ -74,10 +74,11 @@ class _RequestWithFields(Request):
         return self._fields
 
 
-async def read_fields(request: Request, limits: Limits, most: int, files: int = 0) -> Fields:
+async def read_fields(request: Request, limits: Limits, files: int) -> Fields:
     """All fields of a request. JSON values keep their type and replace others of the same name; all others are text,
     or at most `files` files."""
-    body = await read_body(request, most, limits.sending_picture if files else limits.sending)
+    most, seconds = (limits.file, limits.sending_picture) if files else (limits.body, limits.sending)
+    body = await read_body(request, most, seconds)
     pairs, kind = _pairs(request.scope["query_string"]), media_type(request)
     if kind == FORMS[2]:
         too_many = (
@@ -167,13 +168,16 @@ def _unquote(encoded: bytes) -> str:
 
 
 def _read_json(body: bytes, limits: Limits) -> Fields:
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is not JSON")
+
     too_deep = RefusedError(422, f"The JSON is nested more than {limits.depth} levels deep.")
     # Values are counted before the JSON is parsed: the parser holds the GIL until it is done.
     bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     if bare.count(b'"') > 4 * limits.values or b"".join(bare.split(b'"')[::2]).count(b",") > limits.values:
         raise RefusedError(413, f"The JSON has more than {limits.values} values.")
     try:
-        tree = json.loads(body, parse_constant=_refuse_constant)
+        tree = json.loads(body, parse_constant=refuse)
     except RecursionError:
         raise too_deep from None
     except ValueError:
@@ -187,10 +191,6 @@ def _read_json(body: bytes, limits: Limits) -> Fields:
     if not isinstance(tree, dict):
         raise RefusedError(400, "Invalid JSON format")
     return {_clean(name): _clean(part) for name, part in tree.items()}
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _clean(tree: Any) -> Any:

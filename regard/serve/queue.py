@@ -1,8 +1,8 @@
 """The queue of a model: a ticket for each accepted request, and batches made of tickets.
 
 A ticket is a list of sentences to translate, which may share a batch with other tickets of the same options, or one
-exclusive job (a trace, a beam tree). The queue is fair: each sweep takes one sentence of every client, and within a
-client of every ticket, so that a huge request does not delay small ones.
+exclusive job (a trace, a beam tree), which is a batch by itself. The queue is fair: each sweep takes one sentence of
+every client, and within a client of every ticket, so that a huge request does not delay small ones.
 
 Costs are characters times beam, which are known without tokenising.
 """
@@ -86,9 +86,8 @@ class TranslatedText(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class Row:
-    """One text of a ticket, and later one row of a batch."""
+class Row(NamedTuple):
+    """One text of a ticket, or its job, and later one row of a batch."""
 
     ticket: "Ticket"
     place: int
@@ -111,6 +110,10 @@ class Ticket:
     gone: bool = False  # its client has disconnected
     part: Callable[[Any], None] = field(default=lambda part: None)  # receives partial results, in another thread
 
+    def __post_init__(self) -> None:
+        if self.work is not None:
+            self.add([""])
+
     def add(self, texts: list[str]) -> None:
         """Set the texts to translate."""
         self.results = [None] * len(texts)
@@ -132,7 +135,7 @@ class Ticket:
         self.results[place] = result
         self.missing -= 1
         if not self.missing:
-            settle(self.answer, self.results)
+            settle(self.answer, result if self.work else self.results)
 
 
 class Queue:
@@ -164,12 +167,10 @@ class Queue:
             self._awake = False
             return bool(self._clients)
 
-    def take(
-        self, most_cost: int = MOST_COST, exclusive: bool = True, shorter: int | None = None
-    ) -> "Ticket | list[Row] | None":
-        """The next exclusive ticket, or the next batch of sentences, or None if nothing waits.
+    def take(self, most_cost: int = MOST_COST, exclusive: bool = True, shorter: int | None = None) -> list[Row]:
+        """The next batch of sentences, or the next exclusive job; empty if nothing waits.
 
-        Without `exclusive`, only batches are taken. With a `most_cost` below the default, only sentences that fit; with
+        Without `exclusive`, only sentences are taken. With a `most_cost` below the default, only those that fit; with
         `shorter`, only those much shorter than this length.
         """
         with self._changed:
@@ -178,52 +179,40 @@ class Queue:
                 for client, tickets in self._clients.items()
                 if (kept := deque(ticket for ticket in tickets if not ticket.over))
             )
-            for client, tickets in self._clients.items():
-                for first in tickets:
-                    if first.work is None:
-                        if shorter is not None and _alike(shorter, len(first.waiting[0].text)):
-                            continue
-                        batch = self._gather(first, most_cost)
-                        if batch:
-                            return batch
-                    elif exclusive:
-                        tickets.remove(first)
-                        self._served(client)
-                        return first
-            return None
-
-    def _gather(self, first: Ticket, most_cost: int) -> list[Row]:
-        """A batch of sentences like the first one's: the same options, a similar length, no more than the cost."""
-        head = len(first.waiting[0].text)
-        # A single sentence cannot be split, so it may exceed the default cost, but not a smaller one.
-        if most_cost < MOST_COST and head * first.beam > most_cost:
+            for first in (ticket for tickets in self._clients.values() for ticket in tickets):
+                size = len(first.waiting[0].text)
+                # A single sentence cannot be split, so it may exceed the default cost, but not a smaller one.
+                large = most_cost < MOST_COST and size * first.beam > most_cost
+                if not large and (exclusive or not first.work) and (shorter is None or not _alike(shorter, size)):
+                    return self._gather(first, size, most_cost)
             return []
+
+    def _gather(self, first: Ticket, head: int, most_cost: int) -> list[Row]:
+        """A batch of sentences like the first one, of `head` characters: the same options, a similar length, no more
+        than the cost."""
         batch: list[Row] = []
         longest, took = 0, True
         while took and len(batch) < MOST_ROWS:
             took = False
             for client in list(self._clients):
                 for ticket in self._clients.get(client, ()):
-                    if ticket.work is not None or ticket.options != first.options or len(batch) == MOST_ROWS:
-                        continue
                     size = len(ticket.waiting[0].text)
                     cost = max(longest, size) * (len(batch) + 1) * first.beam
-                    fits = cost <= most_cost and _alike(size, head)
-                    if not (fits if batch else ticket is first):
-                        continue
-                    batch.append(ticket.waiting.popleft())
-                    longest, took = max(longest, size), True
-                    self._served(client, ticket)
-                    break
+                    same = ticket.work is first.work is None and ticket.options == first.options
+                    fits = same and cost <= most_cost and _alike(size, head) and len(batch) < MOST_ROWS
+                    if fits if batch else ticket is first:
+                        batch.append(ticket.waiting.popleft())
+                        longest, took = max(longest, size), True
+                        self._served(client, ticket)
+                        break
         return batch
 
-    def _served(self, client: Hashable, ticket: Ticket | None = None) -> None:
+    def _served(self, client: Hashable, ticket: Ticket) -> None:
         """Move the client behind the others, and the ticket behind the others of its client."""
         tickets = self._clients[client]
-        if ticket is not None:
-            tickets.remove(ticket)
-            if ticket.waiting:
-                tickets.append(ticket)
+        tickets.remove(ticket)
+        if ticket.waiting:
+            tickets.append(ticket)
         if tickets:
             self._clients.move_to_end(client)
         else:

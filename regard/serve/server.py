@@ -36,7 +36,21 @@ _CLOSING = 3  # seconds in which clients may read the last answers after the req
 class Server(uvicorn.Server):
     """uvicorn's server; after the first signal it refuses new requests and answers the accepted ones."""
 
-    def __init__(self, config: uvicorn.Config, middleware: "Middleware") -> None:
+    def __init__(self, middleware: "Middleware") -> None:
+        limits = middleware.limits
+        config = uvicorn.Config(
+            middleware,
+            http="h11",  # it bounds the head of a request, unlike httptools
+            h11_max_incomplete_event_size=2 * limits.header_bytes,  # the middleware is exact
+            ws="none",
+            loop="asyncio" if sys.platform == "win32" else "uvloop",  # which does not support Windows
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=limits.connections + 1,
+            timeout_graceful_shutdown=_CLOSING,
+            lifespan="off",
+        )
         super().__init__(config)
         self.middleware, self.service = middleware, middleware.service
 
@@ -81,7 +95,9 @@ def serve(
     _check_runs(runs, languages)
     access = secured(access or Access(tokens=read_tokens()))
     listener = _bind(access.host, port)
-    address = _address(access.host, listener.getsockname()[1], access.shown)
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(access.host, access.host)
+    address = f"http://{f'[{shown}]' if ':' in shown else shown}:{listener.getsockname()[1]}/"
+    address += f"#token={access.shown}" if access.shown else ""
     for name in ("asyncio", "uvicorn.error", "regard.serve"):
         logging.getLogger(name).addFilter(OncePerMinute())
     sys.setswitchinterval(_SWITCH)
@@ -99,7 +115,7 @@ def serve(
         # Imported here, while the models are loading: FastAPI takes half a second.
         from regard.serve.app import build
 
-        _answer(_server(build(service)), listener, lambda: ready(address) if ready is not None else None)
+        _answer(Server(build(service)), listener, lambda: ready(address) if ready is not None else None)
     finally:
         service.close()
 
@@ -114,24 +130,6 @@ def _check_runs(runs: Sequence[str | Path], languages: tuple[str, str]) -> None:
     for side, code in zip(("source", "target"), languages, strict=True):
         if code:
             check_code(f"data.{side}_language", code)
-
-
-def _server(middleware: "Middleware") -> Server:
-    limits = middleware.limits
-    config = uvicorn.Config(
-        middleware,
-        http="h11",  # it bounds the head of a request, unlike httptools
-        h11_max_incomplete_event_size=2 * limits.header_bytes,  # the middleware is exact
-        ws="none",
-        loop="asyncio" if sys.platform == "win32" else "uvloop",  # which does not support Windows
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=limits.connections + 1,
-        timeout_graceful_shutdown=_CLOSING,
-        lifespan="off",
-    )
-    return Server(config, middleware)
 
 
 def _answer(server: Server, listener: socket.socket, ready: Callable[[], None]) -> None:
@@ -170,9 +168,3 @@ def _bind(host: str, port: int) -> socket.socket:
         why, other = getattr(error, "strerror", None) or error, f"--host or --port than {host} and {port}"
         raise RunError(f"The server cannot listen there: {why}; choose another {other}.") from None
     return listener
-
-
-def _address(host: str, port: int, token: str | None) -> str:
-    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    name = f"[{shown}]" if ":" in shown else shown
-    return f"http://{name}:{port}/" + (f"#token={token}" if token else "")

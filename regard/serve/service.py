@@ -1,10 +1,13 @@
 """The running server as its endpoints see it: the loaded models, and which of them a request uses."""
 
 import logging
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import chain, count, product
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from regard.runs.included import FOLDERS, PIVOT
 from regard.serve import languages
@@ -12,19 +15,34 @@ from regard.serve.access import Access
 from regard.serve.layout import Reader
 from regard.serve.limits import Limits, RefusedError, busy
 from regard.serve.metrics import Metrics
-from regard.serve.stored import Glossaries, StoredFiles
 from regard.serve.worker import Worker
 from regard.work import usable_cores
 
+if TYPE_CHECKING:  # it imports FastAPI, which is imported while the models are loading
+    from regard.serve import schemas
+
 log = logging.getLogger("regard.serve")
-
-
 Route = tuple[Worker, ...]  # the translators of a text, each of which reads what the one before has written
 
 
 def pivot_name(route: Route) -> str:
     """What clients call a translation through English: the names of its models, as in fr-en+en-de."""
     return "+".join(worker.name for worker in route)
+
+
+class StoredFile(NamedTuple):
+    """A translated file, and the time until which it is kept."""
+
+    data: bytes
+    name: str
+    until: float
+
+
+class Glossary(NamedTuple):
+    """Terms, and how DeepL's API describes them."""
+
+    about: "schemas.Glossary"
+    terms: tuple[tuple[str, str], ...]
 
 
 class Service:
@@ -34,7 +52,8 @@ class Service:
         self.limits = limits
         self.access = access
         self.metrics = Metrics()
-        self.files, self.glossaries = StoredFiles(), Glossaries()
+        self.files: OrderedDict[str, StoredFile] = OrderedDict()  # oldest first
+        self.glossaries: dict[tuple[Hashable, str], Glossary] = {}  # by client and id
         self.held = 0  # bytes of answers that clients have not read yet
         self.stopping = False
         self.suggestions: Path | None = None  # the file that keeps them
@@ -96,43 +115,35 @@ class Service:
             return "the models are being loaded"
         return next((f"{name}: {worker.trouble}" for name, worker in self.workers.items() if worker.trouble), "")
 
-    # --- choosing a model
+    # --- choosing a model; requests get here when all are loaded
 
     def of_kind(self, kind: str) -> dict[str, Worker]:
         """The models that translate ("translate") or describe pictures ("caption")."""
         return {name: worker for name, worker in self.workers.items() if worker.about["kind"] == kind}
 
-    @property
-    def pairs(self) -> dict[str, list[str]]:
-        """Source code -> target codes."""
-        pairs: dict[str, list[str]] = {}
-        for worker in self.of_kind("translate").values():
-            targets = pairs.setdefault(worker.about["source"]["code"], [])
-            if worker.about["target"]["code"] not in targets:
-                targets.append(worker.about["target"]["code"])
-        return pairs
-
-    @property
-    def pivots(self) -> dict[tuple[str, str], tuple[Worker, Worker]]:
-        """The pairs of codes without a model, and the two translators that translate them through English."""
-        found: dict[tuple[str, str], tuple[Worker, Worker]] = {}
-        workers, pairs = self.of_kind("translate").values(), self.pairs
-        for first, second in product(workers, workers):
+    @cached_property
+    def routes(self) -> dict[tuple[str, str], Route]:
+        """Each pair of codes and its first translator, then the pairs that two models translate through English."""
+        translators = self.of_kind("translate").values()
+        found: dict[tuple[str, str], Route] = {}
+        for worker in translators:
+            found.setdefault((worker.about["source"]["code"], worker.about["target"]["code"]), (worker,))
+        for first, second in product(translators, translators):
             source, target = first.about["source"]["code"], second.about["target"]["code"]
             between = {languages.without_region(one["code"]) for one in (first.about["target"], second.about["source"])}
-            if between == {PIVOT} and source != target and target not in pairs[source]:
+            if between == {PIVOT} and source != target:
                 found.setdefault((source, target), (first, second))
         return found
 
-    @property
+    @cached_property
     def reachable(self) -> dict[str, list[str]]:
-        """Source code -> target codes, also through English."""
-        found = {source: [*targets] for source, targets in self.pairs.items()}
-        for source, target in self.pivots:
-            found[source].append(target)
+        """Source code -> target codes."""
+        found: dict[str, list[str]] = {}
+        for source, target in self.routes:
+            found.setdefault(source, []).append(target)
         return found
 
-    @property
+    @cached_property
     def targets(self) -> list[str]:
         """The codes of all target languages, without duplicates."""
         return list(dict.fromkeys(code for codes in self.reachable.values() for code in codes))
@@ -150,26 +161,18 @@ class Service:
             raise RefusedError(404, f"No loaded model {does}; GET /api/v1/models lists the models and their kinds.")
         return among[name] if name else next(iter(among.values()))
 
-    def route(self, source: str, target: str) -> Route:
-        """The first translator from one code into the other, or the two through English; empty if there is no way."""
-        for worker in self.of_kind("translate").values():
-            if (worker.about["source"]["code"], worker.about["target"]["code"]) == (source, target):
-                return (worker,)
-        return self.pivots.get((source, target), ())
-
     def route_named(self, name: str) -> Route:
         """The translator of this name, or the two of a name such as fr-en+en-de; the first one if the name is empty."""
-        for route in self.pivots.values():
-            if name == pivot_name(route):
-                return route
-        return (self.named(name, "translate"),)
+        pivoted = {pivot_name(route): route for route in self.routes.values() if route[1:]}
+        return pivoted.get(name) or (self.named(name, "translate"),)
 
     def language(self, code: str, known: list[str]) -> str:
         """The known code that matches a client's code; raises if there is none."""
-        found = languages.among(code, known)
-        if found is None:
-            raise RefusedError(400, f"{code[:40]} is not supported")
-        return found
+        wanted = languages.canonical(code)
+        for one in (wanted, languages.canonical(languages.without_region(wanted))):  # en-GB is also en
+            if one in known:
+                return one
+        raise RefusedError(400, f"{code[:40]} is not supported")
 
     # --- work
 

@@ -28,7 +28,7 @@ from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, RunError, counted
 from regard.evaluate.confidence import SURE
 from regard.files.segment import SYMBOL
-from regard.look import html, table, text
+from regard.look import html, table
 from regard.look.attribution import DRAWN
 from regard.look.record import attentions
 from regard.look.trace_data import HIDING, KINDS
@@ -45,7 +45,7 @@ from regard.serve.limits import Limits
 from regard.serve.loading import load_model
 from regard.serve.models import TranslationModel
 from regard.text import languages as common
-from regard.text import normalise, sentences
+from regard.text import normalise, sentences, visible
 
 MODULES = Path(__file__).parent / "site"
 LEFT_OUT = ("docs.html", "docs.js", "caption.js")  # of the server's page: what needs a server
@@ -307,9 +307,9 @@ def constants() -> dict[str, Any]:
                 "kinds": table.KIND_WORDS,
                 "apostrophes": table.APOSTROPHES,
                 "endings": sorted(table.ENDINGS),
-                "names": text.NAMES,
-                "joiners": text.JOINERS,
-                "printed": ranges(lambda one: ord(one) in text.PRINTED),
+                "names": visible.NAMES,
+                "joiners": visible.JOINERS,
+                "printed": ranges(lambda one: ord(one) in visible.PRINTED),
             },
         },
     }

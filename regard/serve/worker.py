@@ -18,7 +18,7 @@ from typing import Any
 from regard.errors import RegardError
 from regard.processes import Call, ChildProcess, DiedError, FailedError, settle
 from regard.serve import languages
-from regard.serve.limits import Limits, RefusedError, StoppedError, busy
+from regard.serve.limits import Limits, RefusedError, busy
 from regard.serve.loading import PRELOAD, load_model, load_service
 from regard.serve.metrics import Metrics
 from regard.serve.queue import MethodCall, Queue, Row, Ticket
@@ -103,7 +103,7 @@ class Worker:
 
     # --- from the event loop
 
-    def refusal(self, client: Hashable = None, cost: int = 0, coming: int = 0) -> RefusedError | None:
+    def refusal(self, client: Hashable = None, cost: int = 0) -> RefusedError | None:
         """Why the model cannot take a request, or None if it can. A quarter of the queue is kept for other clients."""
         if self._failures > 1 or self.trouble == "stuck":
             return RefusedError(503, f"The model {self.name} does not answer at the moment.", {"Retry-After": "10"})
@@ -111,7 +111,7 @@ class Worker:
             return RefusedError(503, f"The model {self.name} is not the one that was loaded first; restart the server.")
         if cost > self.limits.cost:
             return RefusedError(413, "The texts of this request are too long together; send fewer at once.")
-        total, mine = self.accepted.total() + coming, self.accepted[client] + coming
+        total, mine = self.accepted.total(), self.accepted[client]
         full = total >= self.limits.queue or mine >= self.limits.queue - self.limits.queue // 4
         return busy("requests are waiting") if full or (total and self._cost + cost > self.limits.cost) else None
 
@@ -196,47 +196,48 @@ class Worker:
                 self._process.kill()
                 call.result.exception()  # waits until the end is noticed
 
-    def _serve(self, taken: "Ticket | list[Row]") -> None:
-        """Process a ticket or a batch; retry it once if the process dies."""
+    def _serve(self, batch: list[Row]) -> None:
+        """Process a batch; retry it once if the process dies."""
         for last in (False, True):
             if self._process.dead and not self._closed:
                 self._replace()
             while self._again:
                 self._serve(self._again.pop())
             if self._trouble == CHANGED:
-                return self._fail(taken, self.refusal())
+                return _fail(batch, self.refusal())
             try:
-                if isinstance(taken, Ticket):
-                    self._work(taken)
-                else:
-                    self._translate(taken)
-                return
+                return self._work(batch)
             except DiedError:
                 if last or self._stuck:  # a stuck job would be stuck again
                     sentence = f"The process of the model {self.name} ended during this request."
-                    return self._fail(taken, RefusedError(503, sentence, {"Retry-After": "10"}))
+                    return _fail(batch, RefusedError(503, sentence, {"Retry-After": "10"}))
 
-    def _fail(self, taken: "Ticket | list[Row]", refusal: RefusedError | None) -> None:
-        for ticket in [taken] if isinstance(taken, Ticket) else {one.ticket for one in taken}:
-            settle(ticket.answer, error=refusal)
-
-    def _work(self, ticket: Ticket) -> None:
-        work = ticket.work
-        assert work is not None
+    def _work(self, batch: list[Row], alone: bool = True) -> None:
+        """Let the process do a batch and give out the results; if not `alone`, during the job that it works on."""
+        ticket, began = batch[0].ticket, time.monotonic()
+        work = ticket.work or MethodCall("translate", ([row.text for row in batch], ticket.options))
         if work.written and self.held() + self.limits.numbers * NUMBER_BYTES > self.limits.held:
-            waiting = RefusedError(503, "Too many responses are waiting to be read by clients.", {"Retry-After": "5"})
-            settle(ticket.answer, error=waiting)
-            return
-        began = time.monotonic()
-        call = self._process.call(work, part=ticket.part)
-        self._watch(call, lambda: ticket.over, self._let_pass())
+            sentence = "Too many responses are waiting to be read by clients."
+            return _fail(batch, RefusedError(503, sentence, {"Retry-After": "5"}))
+        call = self._process.call(work, part=ticket.part) if alone else self._process.interrupt(work)
+        longest = None if ticket.work else max(len(row.text) for row in batch)
+        meanwhile = self._let_pass(longest) if alone else lambda: None
+        self._watch(call, lambda: all(row.ticket.over for row in batch), meanwhile)
         error = call.result.exception()
         if isinstance(error, DiedError):
             raise error
-        settle(ticket.answer, None if error else call.result.result(), error)
-        self.metrics.busy.labels(self.name).inc(time.monotonic() - began)
+        if error is not None:
+            return _fail(batch, error)
+        found = call.result.result()
+        if alone:  # otherwise its time counts for the job that it interrupts
+            self.metrics.busy.labels(self.name).inc(time.monotonic() - began)
+        if not ticket.work:
+            self.metrics.sentences.labels(self.name).observe(len(batch))
+            self.metrics.tokens.labels(self.name).inc(sum(one.tokens for one in found))
+        for row, result in zip(batch, [found] if ticket.work else found, strict=True):
+            row.ticket.give(row.place, result)
 
-    def _let_pass(self, longest: int | None = None) -> Callable[[], None]:
+    def _let_pass(self, longest: int | None) -> Callable[[], None]:
         """What is done during a long job: translate short batches, for at most half of the time.
 
         Sentences about as long as the `longest` of the running batch wait for the next one.
@@ -246,37 +247,18 @@ class Worker:
         def translate_short() -> None:
             nonlocal shared
             now = time.monotonic()
-            if now - began > PATIENCE + 2 * shared and len(self.queue):
+            if now - began > PATIENCE + 2 * shared:
                 short = self.queue.take(SHORT_COST, exclusive=False, shorter=longest)
-                if isinstance(short, list):
+                if short:
                     try:
-                        self._translate(short, alone=False)
+                        self._work(short, alone=False)
                     except DiedError:
                         self._again.append(short)
                     shared += time.monotonic() - now
 
         return translate_short
 
-    def _translate(self, batch: list[Row], alone: bool = True) -> None:
-        began = time.monotonic()
-        job = MethodCall("translate", ([row.text for row in batch], batch[0].ticket.options))
-        call = self._process.call(job) if alone else self._process.interrupt(job)
-        meanwhile = self._let_pass(max(len(row.text) for row in batch)) if alone else lambda: None
-        self._watch(call, lambda: all(row.ticket.over for row in batch), meanwhile)
-        error = call.result.exception()
-        if isinstance(error, DiedError):
-            raise error
-        if error is not None:
-            for row in batch:
-                settle(row.ticket.answer, error=error)
-            return
-        found = call.result.result()
-        self.metrics.sentences.labels(self.name).observe(len(batch))
-        self.metrics.tokens.labels(self.name).inc(sum(one.tokens for one in found))
-        if alone:  # otherwise its time counts for the job that it interrupts
-            self.metrics.busy.labels(self.name).inc(time.monotonic() - began)
-        for row, result in zip(batch, found, strict=True):
-            if result.finished == "stopped":
-                settle(row.ticket.answer, error=StoppedError())
-            else:
-                row.ticket.give(row.place, result)
+
+def _fail(batch: list[Row], error: BaseException | None) -> None:
+    for row in batch:
+        settle(row.ticket.answer, error=error)

@@ -51,7 +51,7 @@ def other_language(text: str, own: str) -> str:
         return ""
     words = re.findall(r"[^\W\d_]+", text.lower())[:_READ]
     counts = {language: sum(map(known.__contains__, words)) for language, known in WORDS.items()}
-    best = max(counts, key=lambda language: counts[language])
+    best = max(counts, key=counts.__getitem__)
     proofs = (set(words) & WORDS[best]) - WORDS[own] - set(IN_NAMES.split())
     plainly = len(proofs) >= 2 and 4 * counts[best] >= len(words) and counts[best] >= 3 * counts[own]
     return best if plainly else ""

@@ -55,7 +55,7 @@ def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten
     for ' were made for English and French. Lower-casing is also character by character, without context (a final sigma
     becomes a plain one).
     """
-    if _has_surrogates(text):
+    if not text.isascii() and _has_surrogates(text):
         text = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
     if form in (PUNCTUATION, QUOTES):
         text = _straight(text, form)

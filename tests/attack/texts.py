@@ -6,11 +6,11 @@ from random import Random
 import trained
 from promises import check, refused
 
+from regard.api.flags import degenerate as flags
 from regard.data.corpus import tab_separated
 from regard.data.pairs import PairEncoding
 from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
-from regard.decode.hypothesis import flags
 from regard.serve.layout import Layout, read_plain
 from regard.serve.queue import TranslatedText
 from regard.text.lines import read_lines

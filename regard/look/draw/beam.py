@@ -9,8 +9,8 @@ from regard.errors import ConfigError, counted
 from regard.look.draw import matrix
 from regard.look.palette import FAINT, INK
 from regard.look.table import Show
-from regard.look.text import columns, label, plain_piece
 from regard.look.trace_data import Beam, BeamNode, TraceData
+from regard.text.visible import columns, label, plain_piece
 
 _BEST, _KEPT, _CUT = "#124983", "#6ba3cf", "#b8bfc8"
 

@@ -13,7 +13,7 @@ from regard.errors import ConfigError
 from regard.look.draw import matrix, still
 from regard.look.palette import FAINT, HEADS, INK
 from regard.look.table import STILL
-from regard.look.text import label, visible
+from regard.text.visible import label, visible
 
 _MARKS = "osD^vPX*"
 

@@ -12,8 +12,8 @@ from regard.look.draw import matrix
 from regard.look.measure import measure
 from regard.look.palette import FAINT, INK
 from regard.look.table import Label, Show, Table, arrange, leading_modules
-from regard.look.text import columns, label
 from regard.look.trace_data import TraceData
+from regard.text.visible import columns, label
 
 _LONGEST = 16  # letters of a name
 _ORDINALS = {2: "second", 3: "third"}
@@ -97,9 +97,9 @@ class _Names:
     def write(self, axes: Axes, labels: tuple[Label, ...], changed: set[int], bottom: int | None = None) -> None:
         """The words of one side: left of a thumbnail, or upright below its row `bottom`."""
         side = 0 if bottom is None else 1
-        for at in range(0, len(labels), self.every[side]):
-            x, y = (0, at + 0.5) if bottom is None else (at + 0.5, bottom)
-            offset = (-3, 0) if bottom is None else (0, -3)
-            place = {"ha": "right", "va": "center_baseline"} if bottom is None else {"va": "top", "rotation": 90}
-            style: dict[str, Any] = {"ha": "center", **place, **matrix.style_of(labels[at], changed)}
-            matrix.write(axes, x, y, label(labels[at].text, _LONGEST), self.sizes[side], offset, **style)
+        offset = (-3, 0) if bottom is None else (0, -3)
+        place: dict[str, Any] = {"ha": "right", "va": "center_baseline"}
+        if bottom is not None:
+            place = {"ha": "center", "va": "top", "rotation": 90}
+        every, size = self.every[side], self.sizes[side]
+        matrix.write_words(axes, labels, changed, bottom, every, size, offset, _LONGEST, **place)

@@ -1,5 +1,6 @@
 """The matrix: source across the top, target down, one square for each weight (Bahdanau 2015, figure 3)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from matplotlib.figure import Figure
 from regard.look.palette import CHANGED, FAINT, INK, SHADES, ink_on, mix
 from regard.look.palette import palette as find_palette
 from regard.look.table import Label, Show, Table, arrange, summary
-from regard.look.text import columns, label, visible, wrap
 from regard.look.trace_data import TraceData
+from regard.text.visible import columns, label, visible, wrap
 
 _SLANTED = {"ha": "left", "va": "center_baseline", "rotation_mode": "anchor"}
 _MOST_SQUARES = 60  # beyond, squares become one image: viewers cannot open an SVG of a hundred thousand shapes
@@ -88,14 +89,28 @@ def name(axes: Axes, table: Table, size: float, cell: float, changed: tuple[set[
     longest = 24 if len(table.columns) <= _MOST_SQUARES else 16
     flat = all(columns(label(each.text, longest)) <= cell * 72 / (size * 0.62) for each in table.columns)
     slant = 90 if cell * 72 < size * 1.7 else 50  # slanted words read better where there is room
-    for at in range(0, len(table.columns), every):
-        text = label(table.columns[at].text, longest)
-        style = style_of(table.columns[at], changed[1])
-        place = {"ha": "center", "va": "bottom"} if flat else {"rotation": slant, **_SLANTED}
-        write(axes, at + 0.5, 0, text, size, (0, 4), **place, **style)
-    for at in range(0, len(table.rows), every):
-        style = style_of(table.rows[at], changed[0])
-        write(axes, 0, at + 0.5, label(table.rows[at].text, longest), size, (-4, 0), ha="right", va="center", **style)
+    above = {"ha": "center", "va": "bottom"} if flat else {"rotation": slant, **_SLANTED}
+    write_words(axes, table.columns, changed[1], 0, every, size, (0, 4), longest, **above)
+    write_words(axes, table.rows, changed[0], None, every, size, (-4, 0), longest, ha="right", va="center")
+
+
+def write_words(
+    axes: Axes,
+    labels: Sequence[Label],
+    changed: set[int],
+    y: float | None,
+    every: int,
+    size: float,
+    offset: tuple[float, float],
+    longest: int,
+    **style: Any,
+) -> None:
+    """Every n-th word of a side: at height `y` of its column, or without a height left of its row."""
+    left = axes.get_xlim()[0]  # also where columns run right to left
+    for at in range(0, len(labels), every):
+        place = (left, at + 0.5) if y is None else (at + 0.5, y)
+        text = label(labels[at].text, longest)
+        note(axes, text, place, offset, size, **style, **style_of(labels[at], changed))
 
 
 def style_of(each: Label, changed: set[int]) -> dict[str, Any]:
@@ -103,12 +118,6 @@ def style_of(each: Label, changed: set[int]) -> dict[str, Any]:
     if changed & set(each.tokens):
         return {"color": CHANGED, "fontweight": "bold"}
     return {"color": FAINT, "fontstyle": "italic"} if each.special else {"color": INK}
-
-
-def write(axes: Axes, x: float, y: float, text: str, size: float, offset: tuple[float, float], **style: Any) -> None:
-    """A word at a place of the squares, `offset` points away from it."""
-    left = axes.get_xlim()[0] if x == 0 else x  # rows are named at the left also where columns run right to left
-    note(axes, text, (left, y), offset, size, **style)
 
 
 def note(

@@ -18,8 +18,8 @@ from regard.look.draw import matrix
 from regard.look.maps import Cells, background, describe, map_of, region_of, shares_of, size_of
 from regard.look.palette import CHANGED, FAINT, INK
 from regard.look.table import Show, arrange
-from regard.look.text import label
 from regard.look.trace_data import Picture, TraceData
+from regard.text.visible import label
 
 _WIDE = 3.2  # inches of a map
 _FRAME = 1.7  # inches of a frame of a film

@@ -13,8 +13,8 @@ from regard.errors import ConfigError
 from regard.look.draw import matrix
 from regard.look.palette import HEADS, INK
 from regard.look.table import HeadChoice, Label, Show, Table, arrange, choose, summary
-from regard.look.text import label
 from regard.look.trace_data import TraceData
+from regard.text.visible import label
 
 Places = tuple[NDArray[np.float64], NDArray[np.float64]]
 _PATTERNS = ("", "///", "...", "\\\\\\", "xxx", "---", "+++", "ooo")  # heads differ by more than their colour

@@ -13,9 +13,9 @@ from regard.look.draw import matrix
 from regard.look.measure import reproduce
 from regard.look.palette import DIVERGING, FAINT, INK
 from regard.look.table import Show, shift_note, step_head, step_module, tokens_of
-from regard.look.text import label, plain_piece, visible
 from regard.look.tokens import Token
 from regard.look.trace_data import KINDS, Attended, TraceData
+from regard.text.visible import label, plain_piece, visible
 
 _ROLES = {"query": "#cc79a7", "scores": "#e69f00", "weights": "#0072b2", "context": "#009e73", "output": "#56b4e9"}
 _MOST_BARS = 40

@@ -18,8 +18,8 @@ from regard.errors import ConfigError
 from regard.look.draw import beam, fonts, heads, matrix, picture, ribbons, steps
 from regard.look.palette import FAINT, INK
 from regard.look.table import Show
-from regard.look.text import visible
 from regard.look.trace_data import TraceData
+from regard.text.visible import visible
 
 _VIEWS: dict[str, Callable[[TraceData, Show], tuple[Figure, str]]] = {
     "matrix": matrix.figure,

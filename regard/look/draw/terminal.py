@@ -9,10 +9,10 @@ from regard.look.maps import map_of, size_of
 from regard.look.palette import paint
 from regard.look.palette import palette as find_palette
 from regard.look.table import Label, Show, arrange, right_to_left
-from regard.look.text import columns, label, visible, wrap
 from regard.look.trace_data import Attended, TraceData
 from regard.look.trace_file import fits
 from regard.symbols import SYMBOLS, UNKNOWN
+from regard.text.visible import columns, label, visible, wrap
 
 SHADES = " .:-=+*#%@"  # from 0 to 1, for terminals without colour
 _LONGEST = 14
