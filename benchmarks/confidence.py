@@ -1,26 +1,29 @@
-"""Calibrate the confidence of the models that ship on newstest2013, and judge it elsewhere.
+"""Judge the confidence of translators by test sets: calibration, detached sources, correlation with chrF, cost.
 
-    python benchmarks/confidence.py data --keep               # all models; writes models/*/confidence.json
-    python benchmarks/confidence.py data en-fr --drawn docs/confidence.svg
-    python benchmarks/confidence.py data en-fr --cost 60      # what it costs, with one thread
+    python benchmarks/confidence.py data                          # the models that ship, every line
+    python benchmarks/confidence.py data runs/mine --sets newstest2014 --lines 500 --broken 125
+    python benchmarks/confidence.py data en-fr --sets newstest2014,europarl,tatoeba --drawn docs/confidence.svg
+    python benchmarks/confidence.py data en-fr --origins --lines 600      # newstest2013, by the language of its authors
+    python benchmarks/confidence.py data en-fr --cost 60                  # what it costs, with one thread
 
-Judged are newstest2014, the Europarl test set, the held-out part of Tatoeba, and captions of Multi30k with their German
-as a source in an unknown language. A source is broken in two ways: "forced" pairs the translation of the true source
-with a broken source, "own" is the model's translation of the broken source. Log-probability is the mean over tokens.
+The sets are newstest2014, the Europarl test set, the held-out part of Tatoeba, and captions of Multi30k with their
+German as a source in an unknown language. A source is broken in two ways: "forced" pairs the translation of the true
+source with a broken source, "own" is the model's translation of the broken source. Log-probability is the mean over
+tokens. The confidence is the one in the run, which `regard calibrate` fits.
 """
 
 import argparse
 import random
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cards import read_sets
-from models_data import read
+from models_data import Pairs, read
 
 import regard
-from regard.api.confidence import calibrate, decode_texts, force_texts, keep_calibration
+from regard.api.confidence import decode_texts, force_texts
 from regard.api.translator import Translator
 from regard.evaluate.confidence import (
     BREAKS,
@@ -35,57 +38,68 @@ from regard.evaluate.confidence import (
     word_signals,
 )
 from regard.evaluate.scores import build_metric
-from regard.runs.included import find_run, shipped
+from regard.runs.included import shipped
+
+ORIGINS = ("fr", "ru", "cs", "de", "en", "es")  # of newstest2013: 500 lines each, in this order
 
 
 def main() -> None:
-    """Calibrate, judge, draw."""
+    """Judge, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder of corpora")
     parser.add_argument("runs", nargs="*", metavar="RUN", help="models or run folders (default: all that ship)")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--lines", type=int, default=10**6, help="lines of each set")
-    parser.add_argument("--broken", type=int, default=10**6, help="lines of newstest2014 and Tatoeba that are broken")
-    parser.add_argument("--keep", action="store_true", help="write the calibration into the run folder")
+    parser.add_argument("--sets", default="newstest2014,europarl,tatoeba,multi30k", help="separated by commas")
+    parser.add_argument("--lines", type=int, default=10**6, help="lines of each set, evenly spaced")
+    parser.add_argument("--broken", type=int, default=10**6, help="lines of newstest2014 that are broken in each way")
     parser.add_argument("--drawn", type=Path, help="reliability diagram of the first model")
-    parser.add_argument(
-        "--cost",
-        type=int,
-        default=0,
-        metavar="LINES",
-        help="only measure the time of LINES lines, with and without confidence",
-    )
+    parser.add_argument("--origins", action="store_true", help="only judge newstest2013, by origin")
+    parser.add_argument("--cost", type=int, default=0, metavar="LINES", help="only measure the time of LINES lines")
     given = parser.parse_args()
-    fitting = [read(given.data / f"newstest.en-fr/newstest2013.{side}.bz2")[: given.lines] for side in ("en", "fr")]
+    years = {year: read_pairs(given.data / f"newstest.en-fr/newstest{year}") for year in (2013, 2014)}
     captions = [read(given.data / f"multi30k/test_2016_flickr.{side}.bz2") for side in ("en", "fr", "de")]
     sets = read_sets(given.data) | {"multi30k": list(zip(*captions[:2], strict=True))}
     for name in given.runs or shipped():
         translator = regard.load(name, given.device)
-        sides = fitting if translator.source_language == "en" else fitting[::-1]
+        translator.check_calibrated()
+        found, turn = translator.calibration, 1 if translator.source_language == "en" else -1
+        assert found is not None
         if given.cost:
-            cost(translator, sides[0][: given.cost])
+            cost(translator, [pair[::turn][0] for pair in years[2013][: given.cost]])
             continue
-        found = calibrate(translator, *sides)
-        if given.keep:
-            keep_calibration(find_run(name), found)
-        print(f"\n## {name}: {found.about['sentences']} sentences, {found.about['words']} words\n")
+        print(f"\n## {name}: fitted to {found.about['sentences']} sentences, {found.about['words']} words\n")
+        if given.origins:
+            for at, origin in enumerate(ORIGINS):
+                pairs = spaced(years[2013][500 * at : 500 * (at + 1)], given.lines // len(ORIGINS))
+                report(f"newstest2013 from {origin}", found, score_texts(translator, pairs, turn))
+            continue
         curves = {}
-        for place, pairs in sets.items():
-            ways = [list(side)[: given.lines] for side in zip(*pairs, strict=True)]
-            sources, references = ways if translator.source_language == "en" else ways[::-1]
-            true = score_texts(translator, sources, references)
+        for place in given.sets.split(","):
+            pairs = spaced(sets[place], given.lines)
+            true = score_texts(translator, pairs, turn)
             curves[place] = report(place, found, true)
-            if place in ("newstest2014", "tatoeba"):
-                report_detached(translator, found, true, sources[: given.broken], references[: given.broken])
+            if place == "newstest2014":
+                report_detached(translator, found, true, spaced(pairs, given.broken), turn)
             if place == "multi30k":
-                compare("own", "German", found, true, decode_texts(translator, captions[2][: len(sources)]))
+                compare("own", "German", found, true, decode_texts(translator, spaced(captions[2], given.lines)))
         if given.drawn:
-            draw({place: curves[place] for place in ("newstest2014", "europarl", "tatoeba")}, given.drawn)
+            draw(curves, given.drawn)
             given.drawn = None
 
 
-def score_texts(translator: Translator, sources: Sequence[str], references: Sequence[str]) -> list[Judged]:
+def read_pairs(path: Path) -> Pairs:
+    """A test set, English first."""
+    return list(zip(*(read(Path(f"{path}.{side}.bz2")) for side in ("en", "fr")), strict=True))
+
+
+def spaced(items: list[Any], most: int) -> list[Any]:
+    """At most so many items, evenly spaced."""
+    return [items[at * len(items) // most] for at in range(most)] if most < len(items) else items
+
+
+def score_texts(translator: Translator, pairs: Pairs, turn: int) -> list[Judged]:
     """Translations with their chrF; those without words are left out."""
+    sources, references = (list(side) for side in zip(*(pair[::turn] for pair in pairs), strict=True))
     chrf, found = build_metric("chrf"), decode_texts(translator, sources)
     scored = (chrf.sentence_score(one.text, [words]).score / 100 for one, words in zip(found, references, strict=True))
     return [Judged(*one) for one in zip(found, references, scored, strict=True) if one[0].text.split()]
@@ -125,10 +139,9 @@ def own_chances(true: list[Judged]) -> np.ndarray:
     return np.concatenate(each)
 
 
-def report_detached(
-    translator: Translator, found: Calibration, true: list[Judged], sources: list[str], references: list[str]
-) -> None:
+def report_detached(translator: Translator, found: Calibration, true: list[Judged], pairs: Pairs, turn: int) -> None:
     """AUROC of each kind of broken source against the true ones, by log-probability alone and by confidence."""
+    sources, references = (list(side) for side in zip(*(pair[::turn] for pair in pairs), strict=True))
     rng, written = random.Random(1), [one.text for one in decode_texts(translator, sources)]
     broken = {kind: [change(source, rng) for source in sources] for kind, change in BREAKS.items()}
     broken |= {"truncated": [" ".join(one.split()[: max(1, len(one.split()) // 2)]) for one in sources]}

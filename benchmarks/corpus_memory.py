@@ -85,15 +85,15 @@ def read(folder: Path, rank: int, world: int) -> None:
     import torch
 
     torch.set_num_threads(1)
-    from regard.data.batching import ShardedPlan, make_batch
+    from regard.data.batching import ShardedPlan
     from regard.work import prefetch
 
     start, started, most = peak(), own(), 0.0
     train = prepared(folder, lambda stage, done, total: None).train
     begun, tokens = time.perf_counter(), 0
-    plan = ShardedPlan(train.source_lengths, train.target_lengths, 4096, seed=1, epoch=0)
+    plan = ShardedPlan(*train.sides, 4096, seed=1, epoch=0)
     planned = time.perf_counter() - begun
-    with prefetch(make_batch(train, plan[k][rank::world]) for k in range(len(plan))) as stream:
+    with prefetch(train.batch(plan[k][rank::world]) for k in range(len(plan))) as stream:
         for number, batch in enumerate(stream):
             tokens += int(batch.target_lengths.sum())
             if number % 100 == 0:

@@ -27,7 +27,7 @@ from regard.models.registry import build, preset
 from regard.runs.settings import TrainConfig
 from regard.training.distributed import Ranks
 from regard.training.loop import pinned
-from regard.training.objectives import can_pack, likelihood, packed_likelihood
+from regard.training.objectives import can_pack, likelihood
 from regard.training.task import Loss, Task
 from regard.training.update import MicroBatch, Update
 
@@ -82,7 +82,7 @@ class Pairs(Task):
     def loss(self, model: nn.Module, batch: Batch | PackedBatch) -> Loss:
         """As `TranslationTask` has it."""
         if isinstance(batch, PackedBatch):
-            return Loss(packed_likelihood(model, batch, self.smoothing)[0])
+            return Loss(likelihood(model, batch, smoothing=self.smoothing)[0])
         inputs = batch.source, batch.source_lengths, batch.target
         return Loss(likelihood(model, *inputs, smoothing=self.smoothing)[0])
 

@@ -9,6 +9,7 @@ tab, which runs the model there, or of the server's processes.
 """
 
 import argparse
+import os
 import re
 import shutil
 import statistics
@@ -35,9 +36,13 @@ CLICK = """async (text) => {
   box.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", ctrlKey: true, bubbles: true }));
   const pause = () => new Promise((go) => setTimeout(go));
   while (!state.get("sentences").some((one) => one.done) || state.get("text") !== text) await pause();
-  const translated = performance.now() - began;
+  return performance.now() - began;
+}"""
+ATTENTION = """async () => {
+  const { state } = await import("./page/state.js");
+  const began = performance.now(), pause = () => new Promise((go) => setTimeout(go));
   while (!state.get("trace") || state.get("busy")) await pause();
-  return [translated, performance.now() - began];
+  return performance.now() - began;
 }"""
 
 
@@ -113,18 +118,18 @@ def visit(browser: Any, address: str, name: str, rounds: int) -> None:
 
 
 def measure(page: Any, name: str, rounds: int, spent: Callable[[], float]) -> None:
-    """From Ctrl+Enter to the translation, and to its attention, after some translations that warm up."""
-    times, spends = [], []
+    """From Ctrl+Enter to the translation, and on to its attention, after some translations that warm up."""
+    found = []
     for number in range(rounds + 2):
         before = spent()
-        found = page.evaluate(CLICK, SENTENCE.format(ENDS[number % len(ENDS)]))
-        if number > 1:
-            times.append(found)
-            spends.append(spent() - before)
-    translated, traced = (statistics.median(each) / 1000 for each in zip(*times, strict=True))
-    used = statistics.median(spends)
+        translated = page.evaluate(CLICK, SENTENCE.format(ENDS[number % len(ENDS)])) / 1000
+        middle = spent()
+        attended = page.evaluate(ATTENTION) / 1000
+        found.append((translated, attended, middle - before, spent() - middle))
+    clock, more, used, rest = (statistics.median(each) for each in zip(*found[2:], strict=True))
     print(
-        f"{name}: {translated:.2f} s to the translation, {traced:.2f} s to its attention; processor {used:.2f} s",
+        f"{name}: {clock:.2f} s to the translation (processor {used:.2f} s), {more:.2f} s more to its attention "
+        f"(processor {rest:.2f} s); load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 

@@ -25,7 +25,7 @@ from race import Lane, machine, race, report
 from torch import Tensor, nn
 
 from regard.config import load_toml, read
-from regard.data.batching import ShardedPlan, make_batch
+from regard.data.batching import ShardedPlan
 from regard.data.pairs import PairEncoding
 from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
@@ -63,12 +63,12 @@ def read_batches(tokens: int, count: int, device: str, shuffled: bool) -> list[B
     config = read(DataConfig, load_toml(CONFIG)["data"], "data")
     with tempfile.TemporaryDirectory() as folder:
         pairs = prepare(PairEncoding(config), Path(folder) / "run").train
-        plan = list(ShardedPlan(pairs.source_lengths, pairs.target_lengths, tokens, 1, 0))
+        plan = list(ShardedPlan(*pairs.sides, tokens, 1, 0))
         if shuffled:
             plan = np.array_split(np.random.default_rng(1).permutation(len(pairs)), len(plan))
         plan.sort(key=lambda numbers: pairs.target_lengths[numbers].mean() / pairs.target_lengths[numbers].max())
         places = [len(plan) * (2 * number + 1) // (2 * count) for number in range(count)]
-        made = [make_batch(pairs, plan[place].tolist()) for place in places]
+        made = [pairs.batch(plan[place].tolist()) for place in places]
     print(f"{sum(int(one.target_lengths.sum()) for one in made) / sum(one.target.numel() for one in made):.0%} words")
     return [(one.source.to(device), one.source_lengths.to(device), one.target.to(device)) for one in made]
 

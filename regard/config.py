@@ -80,7 +80,7 @@ def check(settings: Any, where: str) -> None:
         fitting = [one for one in _options(kind) if _fits(value, one)]
         if not fitting:
             raise ConfigError(f"{name} must be {_describe(kind)}; got {_shown(value)}.")
-        if allowed and isinstance(allowed, str):
+        if allowed and isinstance(allowed, str) and value is not None:
             _check_interval(value, allowed, name)
         fitted = float(value) if fitting[0] is float else tuple(value) if get_origin(fitting[0]) is tuple else value
         object.__setattr__(settings, field.name, fitted)

@@ -4,33 +4,38 @@
     python tests/mutants.py regard/training/objectives.py --count 20
 
 A mutant is one changed operator, constant or condition, a removed call, a dropped keyword or two swapped arguments. It
-lives in a copy of the package that comes first on the import path, also of processes that tests start. The tests of
-its room run until one fails, in a fork of one process that has imported torch. It is killed by a failure, an error or
-the time limit; first the tests must pass without any mutant.
+lives in a copy of the package that comes first on the import path, also of processes that tests start. First the tests
+of its room run without a mutant: they must pass, and the functions that each of them calls are noted. Those that call
+the changed function then run until one fails, the quick ones first, in a fork of one process that has imported torch.
+A mutant is killed by a failure, an error or the time limit; it is unreached if no test calls its function.
 """
 
 import argparse
 import ast
 import copy
+import json
 import os
 import random
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-# The tests of a room, the quick ones first.
-ROOMS = {
+ROOMS = {  # the tests of a room
     "training": "train_laws train_papers timed cross_entropy train_numbers guided packing captioning streams "
-    "train_documents",
-    "models": "train_laws models_papers captioner lstmn document language",
-    "decode": "decode_search decode_degenerate decode_sampling decode_ensemble decode_coverage decode_terms",
-    "files": "formats passages sentences",
+    "train_documents train_durability train_refusals train_origin",
+    "models": "train_laws models_papers captioner lstmn document language laws counts others",
+    "decode": "decode_search decode_degenerate decode_sampling decode_ensemble decode_coverage decode_terms "
+    "decode_models",
+    "files": "formats format_laws passages sentences terms document_data translate_files",
 }
 COMPARISONS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -129,29 +134,87 @@ def mutate(path: Path, text: str, place: tuple, change: str, function: Callable[
     return Mutant(path, line, f"{change}: {short}", ast.unparse(ast.fix_missing_locations(tree)) + "\n")
 
 
-def tests_of(path: Path) -> list[Path]:
-    """The tests of the file's room; those that import the file come first."""
-    room, name = path.relative_to(ROOT / "regard").parts[0], path.stem
-    files = [ROOT / "tests" / f"test_{one}.py" for one in ROOMS[room].split()]
-    return sorted((one for one in files if one.exists()), key=lambda one: f"{room}.{name}" not in one.read_text())
+def function_of(path: Path, line: int) -> int:
+    """The first line of the innermost function around a line, as its code object has it; 0 outside of functions."""
+    found = [
+        min([node.lineno, *(one.lineno for one in node.decorator_list)])
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    return max(found, default=0)
 
 
-def survives(tests: list[Path], mutant: Mutant | None, seconds: float) -> bool:
-    """Whether the tests pass beside a copy of the package with the mutant in it."""
+class Reach:
+    """Which functions of the package each test calls in its own process, and how long it takes."""
+
+    def __init__(self, folder: str) -> None:
+        self.package = str(Path(folder) / "regard")
+        self.called: dict[str, set[tuple[str, int]]] = {}
+        self.seconds: dict[str, float] = {}
+        self.now: set[tuple[str, int]] = set()
+
+    def pytest_runtest_protocol(self, item: Any) -> None:
+        """Before a test, its fixtures included."""
+        self.now = self.called.setdefault(item.nodeid, set())
+        threading.settrace(self.trace)
+        sys.settrace(self.trace)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+
+    def trace(self, frame: Any, event: str, argument: object) -> None:
+        if frame.f_code.co_filename.startswith(self.package):
+            self.now.add((frame.f_code.co_filename[len(self.package) + 1 :], frame.f_code.co_firstlineno))
+
+    def pytest_sessionfinish(self) -> None:
+        sys.settrace(None)
+        found = {one: [self.seconds.get(one, 0.0), sorted(self.called[one])] for one in self.called}
+        Path(self.package).with_name("reach.json").write_text(json.dumps(found))
+
+
+Reached = dict[str, tuple[float, set[tuple[str, int]]]]
+
+
+def reach(room: str, seconds: float) -> Reached:
+    """The tests of a room, which must pass without a mutant: their seconds, and the functions that they call."""
+    tests = [f"tests/test_{one}.py" for one in ROOMS[room].split()]
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        # Copies keep the times of the files, so that their compiled forms serve.
-        shutil.copytree(ROOT / "regard", Path(folder) / "regard", copy_function=shutil.copy2)
-        if mutant is not None:
-            changed = Path(folder) / mutant.path.relative_to(ROOT)
-            changed.unlink()
-            changed.write_text(mutant.source, encoding="utf-8")
-        child = os.fork()
-        if not child:
-            os._exit(run_tests(tests, folder))
-        return wait_for(child, seconds) == 0
+        if run(tests, folder, None, seconds, Reach(folder)):
+            sys.exit(f"The tests of {room} fail without a mutant:\n{(Path(folder) / 'log').read_text()[-4000:]}")
+        found = json.loads((Path(folder) / "reach.json").read_text())
+    return {test: (taken, {(file, line) for file, line in calls}) for test, (taken, calls) in found.items()}
 
 
-def run_tests(tests: list[Path], folder: str) -> int:
+def tests_of(mutant: Mutant, reached: Reached, most: float) -> list[str]:
+    """The tests that call the function of the mutant (or any of its file), the quick ones first, for `most` seconds."""
+    file, function = str(mutant.path.relative_to(ROOT / "regard")), function_of(mutant.path, mutant.line)
+    taken = {
+        test: seconds
+        for test, (seconds, calls) in reached.items()
+        if ((file, function) in calls if function else any(one == file for one, _ in calls))
+    }
+    chosen = sorted(taken, key=taken.__getitem__)
+    return [
+        test for test, total in zip(chosen, accumulate(map(taken.__getitem__, chosen)), strict=True) if total < most
+    ]
+
+
+def run(tests: list[str], folder: str, mutant: Mutant | None, seconds: float, *plugins: object) -> int:
+    """The exit status of the tests with a copy of the package in `folder` that has the mutant."""
+    # Copies keep the times of the files, so that their compiled forms serve.
+    shutil.copytree(ROOT / "regard", Path(folder) / "regard", copy_function=shutil.copy2)
+    (Path(folder) / "models").symlink_to(ROOT / "models")
+    if mutant is not None:
+        changed = Path(folder) / mutant.path.relative_to(ROOT)
+        changed.unlink()
+        changed.write_text(mutant.source, encoding="utf-8")
+    child = os.fork()
+    if not child:
+        os._exit(run_tests(tests, folder, plugins))
+    return wait_for(child, seconds)
+
+
+def run_tests(tests: list[str], folder: str, plugins: tuple[object, ...]) -> int:
     """In the child: the exit status of pytest with the package of `folder`."""
     import pytest
 
@@ -162,7 +225,8 @@ def run_tests(tests: list[Path], folder: str) -> int:
     sys.path.insert(0, folder)
     os.environ |= {"PYTHONPATH": folder, "TMPDIR": folder, "PYTHONDONTWRITEBYTECODE": "1"}
     sys.dont_write_bytecode, tempfile.tempdir = True, None
-    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow and not gpu", *map(str, tests)]))
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow and not gpu and not browser"]
+    return int(pytest.main([*options, *tests], plugins=plugins))
 
 
 def wait_for(child: int, seconds: float) -> int:
@@ -172,7 +236,7 @@ def wait_for(child: int, seconds: float) -> int:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)
-        time.sleep(0.1)
+        time.sleep(0.05)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return -1
@@ -183,7 +247,8 @@ def main() -> None:
     parser.add_argument("places", nargs="*", default=list(ROOMS), help=f"rooms ({', '.join(ROOMS)}) or files of them")
     parser.add_argument("--count", type=int, default=100, help="how many mutants to draw")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=600, help="time limit of one mutant")
+    parser.add_argument("--seconds", type=float, default=300, help="time limit of one mutant")
+    parser.add_argument("--most", type=float, default=60, help="seconds of tests for one mutant, the quick ones first")
     given = parser.parse_args()
     os.nice(10)
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -198,23 +263,22 @@ def main() -> None:
     every = [make for file in sorted(files) for make in mutants_of(file)]
     drawn = random.Random(given.seed).sample(every, min(given.count, len(every)))
     print(f"{len(drawn)} of {len(every)} mutants in {len(files)} files", flush=True)
-    sound: dict[tuple[Path, ...], bool] = {}
-    survivors = 0
+    reached: dict[str, Reached] = {}
+    counts = Counter[str]()
     for number, make in enumerate(drawn, 1):
         mutant = make()
-        tests = tests_of(mutant.path)
-        key = tuple(sorted(tests))
-        if key not in sound:
-            sound[key] = survives(tests, None, 10 * given.seconds)
-        if not sound[key]:
-            sys.exit(f"The tests fail without a mutant: {' '.join(one.name for one in tests)}")
-        began = time.monotonic()
-        alive = survives(tests, mutant, given.seconds)
-        survivors += alive
-        said = "SURVIVED" if alive else "killed  "
+        room = mutant.path.relative_to(ROOT / "regard").parts[0]
+        if room not in reached:
+            reached[room] = reach(room, 20 * given.seconds)
+        tests = tests_of(mutant, reached[room], given.most)
+        began, said = time.monotonic(), "UNREACHED"
+        if tests:
+            with tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True) as folder:
+                said = "killed" if run(tests, folder, mutant, given.seconds) else "SURVIVED"
+        counts[said] += 1
         where = f"{mutant.path.relative_to(ROOT)}:{mutant.line}"
-        print(f"{number:4} {said} {time.monotonic() - began:5.0f} s  {where}  {mutant.change}", flush=True)
-    print(f"{survivors} of {len(drawn)} survived", flush=True)
+        print(f"{number:4} {said:9} {time.monotonic() - began:5.0f} s  {where}  {mutant.change}", flush=True)
+    print(", ".join(f"{count} {said}" for said, count in counts.items()), flush=True)
 
 
 if __name__ == "__main__":

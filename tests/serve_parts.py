@@ -53,7 +53,9 @@ def trained(model: str = "bahdanau", *more: str, steps: int = 160) -> Path:
     """The folder of a small run, trained once and kept while its settings and the code stay the same."""
     settings = [*SETTINGS, *(more or ATTENTIVE), f"train.steps={steps}", f"train.validate_every={steps}"]
     if model == "transformer":
-        settings = [setting for setting in settings if "embedding" not in setting and "rate" not in setting]
+        settings = [setting for setting in settings if "rate" not in setting]
+    if model in ("transformer", "luong", "sutskever"):
+        settings = [setting for setting in settings if "embedding" not in setting]
     return _kept("reverse", model, settings)
 
 

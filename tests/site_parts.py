@@ -25,7 +25,8 @@ from regard.serve.models import TranslationModel
 from regard.serve.queue import TraceRequest
 from regard.serve.site import build_site
 
-CLOSE = 1e-4
+# Two numbers agree within 1e-4 and, where they are large, four millionths of the largest: float32 has seven digits.
+CLOSE, ROUNDED = 1e-4, 4e-6
 WRITERS = ("serve/graphs.py", "serve/site.py", "serve/inside.py", "serve/models.py", "interop/onnx.py")
 SCRIPT = Path(__file__).parent / "site_node.mjs"
 # Numbers without a scale of their own: sums over hundreds of terms.
@@ -154,19 +155,30 @@ def in_python(model: TranslationModel, method: str, body: dict[str, Any]) -> Any
 
 
 def differences(theirs: Any, ours: Any, path: str = "") -> list[str]:
-    """Where two answers differ: other keys, other texts, numbers further apart than the bound."""
+    """Where two answers differ: other keys, other texts, numbers further apart than the bound. Of a search and of
+    rankings, what is equal up to the bound may be in another order."""
     if isinstance(theirs, dict) and "base64" in theirs:
         one, two = (_array(part) for part in (theirs, ours))
         if one.shape != two.shape:
             return [f"{path}: shape {one.shape}, not {two.shape}"]
         same = np.isneginf(one) == np.isneginf(two)
-        far = np.abs(np.where(np.isfinite(one), one, 0) - np.where(np.isfinite(two), two, 0))
-        bound = CLOSE * (1 + np.abs(np.where(np.isfinite(one), one, 0))) if path.split(".")[-1] in LOOSE else CLOSE
+        one, two = (np.where(np.isfinite(part), part, 0) for part in (one, two))
+        far = np.abs(one - two)
+        bound = CLOSE + ROUNDED * np.abs(one).max(initial=0)
+        if path.split(".")[-1] in LOOSE:
+            bound = bound + CLOSE * np.abs(one)
         if theirs["dtype"] == "float16":  # Python sends a large trace in half precision, and sums of halves
             bound = bound + 2.0**-10 * np.abs(one)
         return [] if same.all() and (far <= bound).all() else [f"{path}: off by {far.max():.2g}"]
     if isinstance(theirs, dict) and isinstance(ours, dict):
         found = [f"{path}.{name}: only in one" for name in theirs.keys() ^ ours.keys()]
+        theirs, ours = dict(theirs), dict(ours)
+        if theirs.get("beam") and ours.get("beam"):
+            found += _search_differences(theirs.pop("beam"), ours.pop("beam"))
+            found += _ranked_differences(theirs.pop("translations"), ours.pop("translations"), "text", "score")
+        for name, (key, value) in RANKED.items():
+            if isinstance(theirs.get(name), list) and isinstance(ours.get(name), list) and _have(theirs[name], value):
+                found += _ranked_differences(theirs.pop(name), ours.pop(name), key, value)
         return found + [
             line
             for name in theirs.keys() & ours.keys()
@@ -181,15 +193,85 @@ def differences(theirs: Any, ours: Any, path: str = "") -> list[str]:
             for line in differences(*pair, f"{path}.{at}")
         ]
     if isinstance(theirs, float) or isinstance(ours, float):
-        far = abs(float(theirs) - float(ours))
-        # A total of the search is the sum of the log-probabilities of a whole sentence, and rounding adds up.
-        loose = path.split(".")[-1] in LOOSE | {"total", "logprob"} or "steps" in path
-        return [] if far <= CLOSE * (1 + abs(float(theirs)) * loose) + 1e-6 else [f"{path}: {theirs}, not {ours}"]
+        loose = path.split(".")[-1] in LOOSE or "steps" in path
+        return [] if _near(theirs, ours, loose) else [f"{path}: {theirs}, not {ours}"]
     return (
         []
         if theirs == ours and isinstance(theirs, bool) == isinstance(ours, bool)
         else [f"{path}: {theirs!r}, not {ours!r}"]
     )
+
+
+# Lists that are ordered by a number: what an entry is known by, and the number.
+RANKED = {
+    "topk": ("text", "logprob"),
+    "words": ("piece", "logit"),
+    "alternatives": ("piece", "probability"),
+    "lens": ("piece", "probability"),
+    "heads": ("name", "drop"),
+}
+
+
+def _near(theirs: float, ours: float, loose: bool = False) -> bool:
+    return abs(theirs - ours) <= CLOSE * (1 + abs(theirs) * loose) + ROUNDED * abs(theirs) + 1e-6
+
+
+def _have(entries: list[Any], name: str) -> bool:
+    return bool(entries) and isinstance(entries[0], dict) and name in entries[0]
+
+
+def _ranked_differences(theirs: list[Any], ours: list[Any], key: str, value: str) -> list[str]:
+    """The same numbers in the same order, and the same entries for them; the last may be others that are as good."""
+    if len(theirs) != len(ours):
+        return [f"{value}: {len(theirs)} entries, not {len(ours)}"]
+    found = [
+        f"{value}: {one[value]} of {one[key]!r}, not {two[value]} of {two[key]!r}"
+        for one, two in zip(theirs, ours, strict=True)
+        if not _near(one[value], two[value], loose=True)
+    ]
+    entries = [{(one[key], one.get("head")): one[value] for one in part} for part in (theirs, ours)]
+    for known, other in (entries, entries[::-1]):
+        for name, number in known.items():
+            if not _near(number, other.get(name, min(known.values())), loose=True):
+                found.append(f"{value}: {number} of {name}, not {other.get(name)}")
+    return found
+
+
+def _search_differences(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+    """Two search trees: the same hypotheses with the same numbers, until one step leaves it to rounding which of two
+    equal candidates is kept. After that, what is in both."""
+    first, second = _by_path(theirs), _by_path(ours)
+    numbers = ("logprob", "total", "score")
+    found = [
+        f"beam.{name}: {first[path][name]} of {path}, not {second[path][name]}"
+        for path in first.keys() & second.keys()
+        for name in numbers
+        if not _near(first[path][name], second[path][name], loose=True)
+    ]
+    for step in range(1, 1 + max(map(len, first))):
+        other = {
+            path: (first.get(path) or second[path])["total"]
+            for path in first.keys() | second.keys()
+            if len(path) == step and _kept(first.get(path)) != _kept(second.get(path))
+        }
+        for path, total in other.items():
+            if not any(_near(total, one, loose=True) for name, one in other.items() if name != path):
+                found.append(f"beam: {path} is {_kept(first.get(path))}, not {_kept(second.get(path))}")
+        if other:
+            return found
+    return found if theirs["size"] == ours["size"] else [*found, f"beam: {theirs['size']}, not {ours['size']}"]
+
+
+def _kept(node: dict[str, Any] | None) -> str:
+    return "absent" if node is None else "finished" if node["finished"] else "pruned" if node["pruned"] else "kept"
+
+
+def _by_path(beam: dict[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
+    """The nodes of a search tree by the tokens that lead to them."""
+    paths: dict[int | None, tuple[str, ...]] = {None: ()}
+    for node in beam["nodes"]:
+        paths[node["id"]] = (*paths[node["parent"]], node["token"])
+    return {paths[node["id"]]: node for node in beam["nodes"]}
 
 
 def without_noise(answer: dict[str, Any], name: str, scores: dict[str, Any]) -> dict[str, Any]:

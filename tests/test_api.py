@@ -16,7 +16,8 @@ from regard.api.training import gather
 from regard.data.corpus import find_corpus
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
-from regard.errors import ConfigError, DataError, RunError
+from regard.errors import ConfigError, DataError, RunError, numbered
+from regard.look import SetRow
 from regard.symbols import END, START
 from regard.training.events import DataReady, Stepped, Validated
 
@@ -383,6 +384,26 @@ def test_a_trace_says_what_it_is_in_a_line():
 def test_nothing_is_no_run():
     with pytest.raises(ConfigError, match="A run is a folder, or the name of a model such as en-fr; got None"):
         regard.load(None)
+
+
+def test_numbers_are_no_models_folders_or_texts(translator):
+    with (
+        pytest.raises(ConfigError, match=r"record takes a model, such as translator\.model; got int"),
+        regard.record(5),
+    ):
+        pass
+    with pytest.raises(ConfigError, match="out is the folder of the run, a path; got int"):
+        regard.train(out=3)
+    with pytest.raises(DataError, match="A sentence is text; got int"):
+        translator.align(1, 2)
+
+
+def test_a_row_that_the_translation_does_not_have_is_said_to_have_no_effect(translator):
+    target = translator.look("ba da").target.text
+    rows = len(translator.look("ba da", target).target.tokens)
+    for t, says in ((rows - 1, ""), (rows, f" (no effect: the translation has {numbered('row', rows)})")):
+        trace = translator.look("ba da", target, changes=[SetRow(t, 0)])
+        assert trace.changes[0]["text"] == f"row {t} set all on source position 0{says}"
 
 
 def test_what_is_loaded_says_what_it_is_in_a_line(translator):

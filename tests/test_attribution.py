@@ -1,5 +1,6 @@
 """Attributions: each method equals its paper in plain loops, and keeps its laws in every registered translator."""
 
+import itertools
 from dataclasses import replace
 from functools import cache
 
@@ -13,7 +14,7 @@ from torch import nn
 from weights_of import spread, transformer_of
 
 from regard.errors import ConfigError, DataError
-from regard.look import Mask, Silence, Trace, change, record
+from regard.look import Mask, Silence, Trace, change, gradients, record
 from regard.look.attribution import METHODS, attribute
 from regard.look.case import Case
 from regard.look.record import attentions
@@ -168,7 +169,7 @@ def test_occlusion_is_what_is_lost_one_word_at_a_time(name, words):
 @pytest.mark.parametrize("name", ALL)
 def test_integrated_gradients_are_complete(name):
     found = attribute(case(name, steps=3000), "integrated-gradients")
-    assert found.gap <= 1e-3
+    assert found.gap.max() <= 1e-3
     embed, scaled = model_of(name).embed, []
 
     def to_zero(module, args, vectors):
@@ -178,6 +179,21 @@ def test_integrated_gradients_are_complete(name):
     with embed.register_forward_hook(to_zero):
         nothing = values(model_of(name))
     assert torch.allclose(found.values.sum(-1), values(model_of(name)) - nothing, atol=1e-3)
+
+
+def test_only_incomplete_words_are_refined_and_what_is_missing_is_reported(monkeypatch):
+    refined, slopes = [], gradients._slopes
+
+    def keep(case, shares, words):
+        refined.append(set(words))
+        return slopes(case, shares, words)
+
+    monkeypatch.setattr(gradients, "_slopes", keep)
+    assert (attribute(case("transformer", steps=3000), "integrated-gradients").gap <= 1e-3).all()
+    assert refined[0] == set(range(T))
+    assert all(later <= earlier for earlier, later in itertools.pairwise(refined))
+    assert len(refined[-1]) < T
+    assert attribute(case("transformer", steps=12), "integrated-gradients").gap.max() > 1e-3
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -375,3 +391,15 @@ def test_short_and_long_sentences_are_attributed(words):
         found = translator.attribute(text, "ba de", method)
         assert found.matrix.shape == (3, words + 1)
         assert np.isfinite(found.matrix).all()
+
+
+@pytest.mark.parametrize("words", [1, 40, pytest.param(500, marks=pytest.mark.slow)])
+def test_long_sentences_go_through_the_layers_of_a_transformer(words):
+    translator, text = trained.translator("heads"), " ".join(["the"] * words)
+    for method in ("rollout", "alti", "gradient"):
+        found = translator.attribute(text, text, method)
+        assert found.matrix.shape == (words + 1, words + 1)
+        assert np.isfinite(found.matrix).all()
+    if words == 500:
+        with pytest.raises(DataError, match=r"501 source and 501 target tokens would take hours; use the method grad"):
+            translator.attribute(text, text, "integrated-gradients")

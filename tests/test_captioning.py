@@ -22,8 +22,8 @@ from regard.models.registry import build
 from regard.runs.experiment import Experiment, resolve
 from regard.runs.folder import find_weights, read_tensors
 from regard.runs.settings import TrainConfig
-from regard.training.caption_data import Album, CaptionEncoding
-from regard.training.captioning import CaptionBatch, Captioning, doubly_stochastic, on_objects
+from regard.training.caption_data import Album, CaptionBatch, CaptionEncoding
+from regard.training.captioning import Captioning, doubly_stochastic, on_objects
 from regard.training.objectives import cross_entropy
 from regard.training.start import train
 
@@ -137,7 +137,7 @@ def test_the_soft_objective_is_likelihood_and_penalty(tmp_path: Path):
     batch = task.load([0, 1, 2], 0)
     plain = task.loss(model, batch)
     with record(model) as seen:
-        logits = model(batch.source, batch.lengths, batch.target)
+        logits = model(batch.source, batch.source_lengths, batch.target)
     nll, _ = cross_entropy(logits, batch.target)
     assert float(plain.total.detach()) == pytest.approx(float(nll.detach()), rel=1e-5)
     assert task.count(batch) == (int((batch.target != 0).sum()), 3)
@@ -151,7 +151,7 @@ def test_hard_attention_takes_the_expectation_in_half_of_the_batches(tmp_path: P
     """There the loss is the likelihood alone; in the others REINFORCE adds the places that were drawn."""
     task, model = task_of("hard", tmp_path)
     batch = task.load([0, 1, 2], 0)
-    task.restore({"baseline": 0.0})
+    task.set_tensors({"baseline": torch.tensor(0.0)}, model)
     expected = 0
     for seed in range(30):
         losses = []
@@ -172,16 +172,16 @@ def test_hard_attention_refuses_smoothed_labels(tmp_path: Path):
 
 def test_the_baseline_begins_at_the_first_reward_and_is_carried(tmp_path: Path):
     task, model = task_of("hard", tmp_path)
-    assert task.state() == {}
+    assert task.tensors() == {}
     sums = task.loss(model, task.load([0, 1, 2], 0)).sums
     assert int(sums[1]) == 3
-    assert task.state() == {}  # it moves when the update is made
+    assert task.tensors() == {}  # it moves when the update is made
     task.carry(sums, torch.tensor(True))
     assert float(task.baseline) == pytest.approx(float(sums[0]) / 3, rel=1e-5)
     task.carry(sums * math.nan, torch.tensor(False))
     assert float(task.baseline) == pytest.approx(float(sums[0]) / 3, rel=1e-5)
     other, _ = task_of("hard", tmp_path)
-    other.restore(task.state())
+    other.set_tensors(task.tensors(), model)
     assert other.baseline == task.baseline
 
 
@@ -191,7 +191,7 @@ def test_a_padded_batch_has_the_loss_of_the_batch(tmp_path: Path):
         task, model = task_of(look, tmp_path / look)
         model.config = dataclasses.replace(model.config, look_once=2.0, expectation=1.0)
         model.double()
-        task.restore({"baseline": -1.0})
+        task.set_tensors({"baseline": torch.tensor(-1.0)}, model)
         batch = task.load([0, 1, 2], 0)
         batch = batch._replace(source=batch.source.double())
         padded = task.even(batch, 1)
@@ -207,7 +207,7 @@ def test_weight_on_the_named_object_is_measured():
     weights = torch.tensor([[[1.0, 0, 0], [0.1, 0.2, 0.7], [0.5, 0.1, 0.4], [0, 0, 1]]])
     found = on_objects(album, [0], weights)
     assert np.mean(found, axis=0).tolist() == pytest.approx([0.55, 0.5])
-    assert on_objects(album._replace(cells=None), [0], weights) == []
+    assert on_objects(dataclasses.replace(album, cells=None), [0], weights) == []
 
 
 def test_validation_measures_what_the_settings_say(tmp_path: Path):

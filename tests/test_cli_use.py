@@ -696,12 +696,15 @@ def test_an_argument_is_a_file_a_setting_or_a_sentence(runs, translator, tmp_pat
         assert lines_of(run("translate", runs / "one", text, folder=tmp_path)) == [translator.translate(text).text]
     page = tmp_path / "page.html"
     page.write_text("<p>a b</p>", encoding="utf-8")
+    (tmp_path / "rows.jsonl").write_text('{"text": "a b"}\n', encoding="utf-8")
     for shards, how in (
         ([], "--out, as in"),
         (["--on", "local", "--out", tmp_path / "out"], "--out and without --on,"),
     ):
         says = f"page.html is HTML, whose markup is not text: write the translated file with {how}"
         refused("translate", runs / "one", page, *shards, folder=tmp_path, says=says)
+        says = "rows.jsonl has JSON objects, not lines of text;"
+        refused("translate", runs / "one", tmp_path / "rows.jsonl", *shards, folder=tmp_path, says=says)
     for name in ("beam", "nbest", "temperature"):
         both = [f"--{name}", 1, f"decode.{name}=1"]
         refused("translate", runs / "one", *both, folder=tmp_path, says=f"--{name} and decode.{name} are the same")

@@ -5,6 +5,7 @@ import math
 import random
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from commands import regard as command
 
 import regard
 from regard.api.confidence import FILE, calibrate, find_calibration, force_texts, keep_calibration
+from regard.api.files import translate_file
 from regard.corpora.registry import generate_copy
 from regard.errors import DataError, RunError
 from regard.evaluate import confidence
@@ -31,7 +33,7 @@ from regard.evaluate.confidence import (
 from regard.sealed import seal, unseal
 
 TEXT = [example.source for example in generate_copy(80, 97, 2, 6)]
-EASY, HARD = TEXT[0], "zq xw"
+EASY, HARD = TEXT[0], "zq ba da"
 
 
 @pytest.fixture(scope="module")
@@ -266,9 +268,10 @@ def test_json_has_words_only_if_asked(run, translator, tmp_path):
     ("arguments", "says"),
     [
         (["heads", "x", "--confidence"], "not calibrated for its weights; run `regard calibrate`"),
-        (["copy", "x", "--min-confidence", "1.5"], "less than or equal to 1"),
-        (["copy", "in.txt", "--out", "out.txt", "--min-confidence", "0.5"], "are for lines on standard output"),
-        (["copy", "x", "--on", "local", "--out", "out", "--confidence"], "--on writes no confidence"),
+        (["copy", "x", "--min-confidence", "1.5"], "must be at least 0 and at most 1; got 1.5"),
+        (["copy", "in.txt", "--out", "out.txt", "--confidence"], "plain text has no place for a confidence"),
+        (["copy", "x", "--on", "local", "--out", "out", "--confidence"], "Text has no place for a confidence"),
+        (["copy", "x", "--on", "local", "--out", "out", "--min-confidence", "-1"], "must be at least 0 and at most 1"),
     ],
 )
 def test_wrong_uses_are_one_sentence(arguments, says, tmp_path):
@@ -280,6 +283,101 @@ def test_wrong_uses_are_one_sentence(arguments, says, tmp_path):
     done = command("translate", run, *rest, folder=tmp_path / "log")
     assert done.code == 2
     assert says in " ".join(done.err.split())
+
+
+# --- files
+
+
+@pytest.fixture(scope="module")
+def between(translator):
+    """The confidences of both texts, and a number between them."""
+    sure = [translator.translate(text, confidence=True).confidence.sentence for text in (EASY, HARD)]
+    return *sure, sum(sure) / 2
+
+
+def written(translator, tmp_path, name, text, out=None, **options):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    out = tmp_path / (out or f"out-{name}")
+    report = translate_file(translator, tmp_path / name, out, **options)
+    return out.read_text(encoding="utf-8"), report
+
+
+def test_only_uncertain_messages_are_fuzzy(translator, between, tmp_path):
+    source = f'msgid "{EASY}"\nmsgstr ""\n\nmsgid "{HARD}\\n{EASY}"\nmsgstr ""\n'
+    found, report = written(translator, tmp_path, "a.po", source, min_confidence=between[2])
+    first, second = found.split("msgid")[-2:]
+    assert ("#, fuzzy" in found.partition(f'msgid "{EASY}"')[0], "#, fuzzy" in first) == (False, True)
+    assert (report.segments, report.doubted) == (3, 1)
+    assert translator.translate(HARD).text in second  # it is there, to be reviewed
+    for least, fuzzy in ((0.0, 0), (1.0, 2)):
+        assert written(translator, tmp_path, "a.po", source, min_confidence=least)[0].count("#, fuzzy") == fuzzy
+
+
+XLIFF = {
+    "1.2": """<xliff version="1.2"><file source-language="en" target-language="fr"><body>
+<trans-unit id="a"><source>{}</source></trans-unit><trans-unit id="é"><source>{}</source></trans-unit>
+</body></file></xliff>""",
+    "2.0": """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="fr"><file id="é">
+<unit id="1"><segment id="s"><source>{}</source></segment><segment><source>{}</source></segment></unit>
+</file></xliff>""",
+}
+
+
+@pytest.mark.parametrize("version", XLIFF)
+def test_the_match_quality_of_a_unit_is_its_confidence(version, translator, between, tmp_path):
+    easy, hard, least = between
+    options = {"confidence": True, "min_confidence": least}
+    found, report = written(translator, tmp_path, "a.xlf", XLIFF[version].format(EASY, HARD), **options)
+    assert report.doubted == 1
+    tree = ElementTree.fromstring(found)
+    if version == "1.2":
+        units = [*tree.iter("trans-unit")]
+        assert [unit.find("alt-trans").get("match-quality") for unit in units] == [f"{easy:.0%}", f"{hard:.0%}"]
+        assert all(unit.findtext("target") == unit.findtext("alt-trans/target") for unit in units)
+        states = [unit.find("target").get("state") for unit in units]
+        assert states == ["translated", "needs-review-translation"]
+    else:
+        core, mtc = "{urn:oasis:names:tc:xliff:document:2.0}", "{urn:oasis:names:tc:xliff:matches:2.0}"
+        unit = next(tree.iter(f"{core}unit"))
+        assert [child.tag for child in unit] == [f"{mtc}matches", f"{core}segment", f"{core}segment"]
+        segments, matches = unit.findall(f"{core}segment"), unit.findall(f"{mtc}matches/{mtc}match")
+        assert [match.get("ref") for match in matches] == [f"#{one.get('id')}" for one in segments]
+        assert [match.get("matchQuality") for match in matches] == [f"{100 * one:.1f}" for one in (easy, hard)]
+        texts = [[one.findtext(f"{core}{side}") for side in ("source", "target")] for one in (*matches, *segments)]
+        assert texts[:2] == texts[2:]
+        assert [one.get("subState") for one in segments] == [None, "mt:review"]
+    again, _ = written(translator, tmp_path, "b.xlf", found, confidence=True)
+    assert again == found  # nothing is left to translate, and matches are not read as sources
+
+
+def test_uncertain_segments_of_other_files_are_not_used(translator, between, tmp_path):
+    least, (easy, hard) = between[2], (translator.translate(text).text for text in (EASY, HARD))
+    assert hard != HARD  # so that a translation can be told from the source
+    text, report = written(translator, tmp_path, "a.txt", f"{EASY}\n{HARD}\n", min_confidence=least)
+    assert (text, report.doubted) == (f"{easy}\n\n", 1)
+    page, _ = written(translator, tmp_path, "a.html", f"<p>{EASY}</p><p>{HARD}</p>", min_confidence=least)
+    assert page == f"<p>{easy}</p><p>{HARD}</p>"
+    memory, _ = written(translator, tmp_path, "a.txt", f"{EASY}\n{HARD}\n", "a.tmx", min_confidence=least)
+    assert (EASY in memory, HARD in memory) == (True, False)
+
+
+def test_shards_have_the_confidence_and_count_what_is_left_empty(run, between, tmp_path):
+    (tmp_path / "in.txt").write_text(f"{EASY}\n\n{HARD}\n")
+    options = ["--on", "local", "--workers", "1", "--min-confidence", between[2]]
+    for form in ("text", "jsonl"):
+        more = ["--format", form, *(["--confidence"] if form == "jsonl" else [])]
+        out = tmp_path / form
+        done = command("translate", run, tmp_path / "in.txt", *options, *more, "--out", out, folder=tmp_path / "log")
+        assert done.code == 0, done.err
+        assert f"left empty, with a confidence below {between[2]:g}: 1 of 3 lines" in done.err
+    assert (tmp_path / "text" / "in.txt").read_text().split("\n")[1:] == ["", "", ""]
+    rows = [json.loads(row) for row in (tmp_path / "jsonl" / "in.jsonl").read_text().splitlines()]
+    assert [row["confidence"] for row in rows] == [
+        pytest.approx(between[0], abs=1e-4),
+        None,
+        pytest.approx(between[1], abs=1e-4),
+    ]
+    assert [bool(row["translation"]) for row in rows] == [True, False, False]
 
 
 def test_a_fitted_function_is_the_identity_without_knots():

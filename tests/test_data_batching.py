@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import batching
-from regard.data.batching import ShardedPlan, make_batch
+from regard.data.batching import ShardedPlan
 from regard.data.pairs import PairSet
 from regard.data.store import Column
 from regard.symbols import END, PAD
@@ -33,11 +33,11 @@ def random_rows(count, seed=0, most=30):
 
 def batches(rows, made, start=0, rank=0, world=1):
     """The part of each batch that a rank sees, from position `start` on."""
-    return [make_batch(rows, made[k][rank::world].tolist()) for k in range(start, len(made))]
+    return [rows.batch(made[k][rank::world].tolist()) for k in range(start, len(made))]
 
 
 def plan(rows, tokens=100, seed=1, epoch=0):
-    return ShardedPlan(rows.source_lengths, rows.target_lengths, tokens, seed, epoch)
+    return ShardedPlan(rows.sides[0], rows.sides[1], tokens, seed, epoch)
 
 
 @given(count=st.integers(0, 120), tokens=st.integers(1, 200), seed=st.integers(0, 2**70), epoch=st.integers(0, 9))
@@ -48,7 +48,7 @@ def test_every_pair_once_and_never_too_wide(count, tokens, seed, epoch):
     parts = [made[position].tolist() for position in range(len(made))]
     assert sorted(index for part in parts for index in part) == list(range(count))
     for part in parts:
-        width = max(max(rows.source_lengths[index], rows.target_lengths[index]) for index in part)
+        width = max(max(rows.sides[0][index], rows.sides[1][index]) for index in part)
         assert len(part) == 1 or width * len(part) <= tokens
     again = plan(rows, tokens, seed, epoch)
     assert [again[position].tolist() for position in range(len(again))] == parts
@@ -60,8 +60,8 @@ def test_seed_and_epoch_change_the_order_and_buckets_keep_padding_small():
     assert len(orders) == 16
     made = plan(rows, 500)
     total = sum(batch.source.numel() for batch in batches(rows, made))
-    assert rows.source_lengths[:].sum() / total > 0.97
-    lengths = [int(rows.source_lengths[made[position][0]]) for position in range(len(made))]
+    assert rows.sides[0][:].sum() / total > 0.97
+    lengths = [int(rows.sides[0][made[position][0]]) for position in range(len(made))]
     assert lengths != sorted(lengths)  # short sentences do not all come first
 
 
@@ -96,7 +96,7 @@ def test_going_on_in_the_middle_with_other_ranks_misses_and_repeats_nothing():
 
 def test_rows_end_with_end_then_padding():
     rows = pair_set([([5, 6, 7], [8]), ([9], [10, 11])])
-    batch = make_batch(rows, [1, 0])
+    batch = rows.batch([1, 0])
     assert batch.indices.tolist() == [1, 0]
     assert batch.source.tolist() == [[9, END, PAD, PAD], [5, 6, 7, END]]
     assert batch.target.tolist() == [[10, 11, END], [8, END, PAD]]
@@ -106,7 +106,7 @@ def test_rows_end_with_end_then_padding():
 
 
 def test_an_empty_part_is_an_empty_batch():
-    batch = make_batch(random_rows(3), [])
+    batch = random_rows(3).batch([])
     assert [tuple(tensor.shape) for tensor in batch] == [(0,), (0, 0), (0,), (0, 0), (0,)]
 
 
@@ -140,13 +140,13 @@ def test_a_large_corpus_is_planned_in_shards_of_blocks_from_all_over_it(monkeypa
             asked.append(len(examples))
             return self.lengths[examples]
 
-    made = ShardedPlan(Watched(rows.source_lengths), Watched(rows.target_lengths), tokens, 1, 0)
+    made = ShardedPlan(Watched(rows.sides[0]), Watched(rows.sides[1]), tokens, 1, 0)
     parts = [made[place].tolist() for place in range(len(made))]
     assert len(made.shards) == 16
     assert max(asked) <= 8 * 4  # never the lengths of more than a shard
     assert sorted(index for part in parts for index in part) == list(range(500))
     for part in parts:
-        width = max(max(rows.source_lengths[index], rows.target_lengths[index]) for index in part)
+        width = max(max(rows.sides[0][index], rows.sides[1][index]) for index in part)
         assert len(part) == 1 or width * len(part) <= tokens
     where = [{index // 8 for index in np.concatenate(made._batches(shard)).tolist()} for shard in range(16)]
     assert sorted(block for blocks in where for block in blocks) == list(range(63))  # a block lies in one shard

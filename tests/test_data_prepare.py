@@ -49,9 +49,13 @@ def change(config, **settings):
     return dataclasses.replace(config, **settings)
 
 
+def pair(dataset, index):
+    return [side[0] for side in PairSet.take(dataset, [index])]
+
+
 def ids(dataset):
     return [
-        tuple(map(tuple, (np.asarray(side).tolist() for side in dataset.pair(index)))) for index in range(len(dataset))
+        tuple(map(tuple, (np.asarray(side).tolist() for side in pair(dataset, index)))) for index in range(len(dataset))
     ]
 
 
@@ -107,19 +111,19 @@ def test_pairs_are_tokenised_as_they_stand_in_the_file(tmp_path):
     text = (tmp_path / "train.en").read_text().split("\n")
     assert isinstance(made.train, PairSet)
     for index in range(0, 180, 17):
-        source, target = made.train.pair(index)
+        source, target = pair(made.train, index)
         assert source[-1] == target[-1] == END
-        assert len(source) == made.train.source_lengths[index]
-        assert len(target) == made.train.target_lengths[index]
+        assert len(source) == made.train.sides[0][index]
+        assert len(target) == made.train.sides[1][index]
         line = text[made.train.lines[index] - 1]
         assert made.vocabularies[0].encode(line).ids == source[:-1].tolist()
     assert not {source for source, _ in made.shown} & {text[line - 1] for line in made.train.lines}
     assert [[*made.vocabularies[0].encode(line).ids, END] for line, _ in made.shown] == [
-        made.dev.pair(index)[0].tolist() for index in range(20)
+        pair(made.dev, index)[0].tolist() for index in range(20)
     ]
     # each line has a different number: those held out were not seen by the vocabulary
-    assert all(UNKNOWN in made.dev.pair(index)[0] for index in range(20))
-    assert not any(UNKNOWN in made.train.pair(index)[0] for index in range(180))
+    assert all(UNKNOWN in pair(made.dev, index)[0] for index in range(20))
+    assert not any(UNKNOWN in pair(made.train, index)[0] for index in range(180))
 
 
 def test_no_source_sentence_is_on_both_sides(tmp_path):
@@ -242,7 +246,7 @@ def test_sampling_is_pure_varies_by_epoch_and_respects_the_limit(tmp_path):
     assert drawn == [[listed(pair) for pair in zip(*again.train.take(range(40), n), strict=True)] for n in range(3)]
     assert drawn[0] != drawn[1] != drawn[2]
     for index, (source, target) in enumerate(drawn[1]):
-        best = made.train.pairs.pair(index)
+        best = pair(made.train, index)
         assert made.vocabularies[0].decode(source) == made.vocabularies[0].decode(best[0])
         assert made.vocabularies[1].decode(target) == made.vocabularies[1].decode(best[1])
         assert source[-1] == target[-1] == END
@@ -256,7 +260,7 @@ def test_sampled_batches_have_the_shapes_that_were_planned(tmp_path):
     shapes, lengths = {}, set()
     for epoch in range(4):
         for numbers in task.plan(epoch, even=True):
-            planned = tuple(int(round_up(side[numbers]).max()) for side in task.lengths(made.train))
+            planned = tuple(int(round_up(side[numbers]).max()) for side in made.train.sides)
             batch = task.load(numbers.tolist(), epoch)
             even = task.even(batch, 1)
             shapes.setdefault(planned, set()).add((even.source.shape, even.target.shape))

@@ -12,7 +12,7 @@ from regard.errors import DataError
 from regard.files.document import Document, find_format, read_document
 from regard.files.html import read as read_html
 from regard.files.place import place_tags, spell
-from regard.files.segment import Aligned, Link, Segment, Sentence, join_sentences, take_sentences
+from regard.files.segment import Aligned, Link, Segment, Sentence, join_sentences, protect, take_sentences
 from regard.text.sentences import split_words
 
 WORDS = ["ba", "da fo", "lu.", "Me ko!", "été", "漢字。", "I", "%s", "%d", "{name}", "{{ x }}", "it's",
@@ -321,6 +321,14 @@ def test_footnotes_of_markdown_keep_their_marks() -> None:
     assert [segment.text for segment in document.segments] == ["The cat sees the dog.", "The note is here."]
     assert [tag.raw for segment in document.segments for tag in segment.tags] == ["[^1]", "[^note]"]
     assert unchanged(document) == text.encode()
+
+
+def test_a_number_that_no_sentence_has_is_copied() -> None:
+    digits = "0" * 60_000
+    segment = protect(f"a %{digits}z")
+    assert segment is not None
+    assert (segment.text, [tag.raw for tag in segment.tags]) == ("a %z", [digits])
+    assert protect("1" * 49) is None
 
 
 def test_backticks_that_close_nothing_hide_no_marks() -> None:

@@ -20,21 +20,19 @@ from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.kernels.choose import lstm, refused
 from regard.kernels.graphs import Recorded
-from regard.kernels.step_model import LowPrecisionLinear
+from regard.kernels.step_model import CastLinear
 from regard.layers.recurrent import StackedLSTM
 from regard.look.record import record
 from regard.models.registry import MODELS, build
 from regard.runs.experiment import resolve
 from regard.runs.settings import TrainConfig
-from regard.training.captioning import CaptionBatch
+from regard.training.caption_data import CaptionBatch
 from regard.training.distributed import Ranks
 from regard.training.events import Skipped, Stepped, Validated
 from regard.training.loop import pinned, seed_everything
 from regard.training.objectives import (
     consistent_likelihood,
     likelihood,
-    packed_consistent_likelihood,
-    packed_likelihood,
 )
 from regard.training.start import train
 from regard.training.task import Loss, Task
@@ -216,7 +214,7 @@ class PackedBatches(FewBatches):
         return int((batch.target != 0).sum()), len(batch.queries)
 
     def loss(self, model, batch):
-        return Loss(packed_likelihood(model, batch, smoothing=0.1)[0])
+        return Loss(likelihood(model, batch, smoothing=0.1)[0])
 
 
 @pytest.mark.parametrize("capture", [False, True], ids=["plain", "captured"])
@@ -241,7 +239,7 @@ class AgreeingPacked(PackedBatches):
     """The same, end to end."""
 
     def loss(self, model, batch):
-        return Loss(packed_consistent_likelihood(model, batch, 2.0, smoothing=0.1))
+        return Loss(consistent_likelihood(model, batch, weight=2.0, smoothing=0.1))
 
 
 @pytest.mark.parametrize("batches", [Agreeing, AgreeingPacked])
@@ -459,7 +457,7 @@ def test_products_of_any_width_are_the_plain_ones(width: int) -> None:
         assert (found.shape, found.dtype) == (plain.shape, plain.dtype)
         torch.testing.assert_close(found, plain, rtol=2**-6, atol=2**-6 * float(plain.detach().abs().max()))
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
-        torch.testing.assert_close(LowPrecisionLinear(linear)(x), results[0][0], rtol=2**-6, atol=2**-6)
+        torch.testing.assert_close(CastLinear(linear)(x), results[0][0], rtol=2**-6, atol=2**-6)
 
 
 def test_gradients_of_weights_are_added_up_in_float32() -> None:

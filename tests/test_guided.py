@@ -18,7 +18,6 @@ from regard.api.heads import Heads, guided_heads
 from regard.api.training import gather
 from regard.core.nested import leaves
 from regard.corpora.phrasebook import generate
-from regard.data.batching import make_batch
 from regard.data.pairs import PairEncoding, link_pieces
 from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
@@ -79,7 +78,7 @@ def test_pieces_are_linked_exactly_where_their_words_are(kind, sampling, tmp_pat
     data = data_of(tmp_path, kind, sampling=sampling)
     made = generate(DATA.size, DATA.seed, DATA.min_words, DATA.max_words)
     lines = [int(line) for line in data.train.lines]
-    batch = make_batch(data.train, [7, 3, 20], epoch=2)
+    batch = data.train.batch([7, 3, 20], epoch=2)
     links = links_of(data, batch)
     assert links.shape == (3, batch.target.shape[1], batch.source.shape[1])
     for row, index in enumerate((7, 3, 20)):
@@ -104,7 +103,7 @@ def test_a_file_of_links_is_the_same_as_gold_and_only_a_mapped_file_holds_them(t
     path.write_bytes("".join(format_pharaoh(example.alignment) + "\n" for example in made).encode())
     gold, file = data_of(tmp_path / "gold"), data_of(tmp_path / "file", alignment=str(path))
     plain = data_of(tmp_path / "plain", alignment="")
-    batch = make_batch(gold.train, range(20))
+    batch = gold.train.batch(range(20))
     assert torch.equal(links_of(gold, batch), links_of(file, batch))
     assert isinstance(gold.train.aligned.values, np.memmap)
     assert not plain.encoding.aligned
@@ -165,7 +164,7 @@ def test_the_loss_is_that_of_the_papers_over_the_rows_that_have_links(name, shif
     guide = 0.0
     for b, t, s in batch.links.nonzero().tolist():
         guide -= math.log(weights[b, t + shift, s]) / int(batch.links[b, t].sum())
-    plain = task.loss(model, make_batch(data.train, [4, 1, 9]))
+    plain = task.loss(model, data.train.batch([4, 1, 9]))
     assert float(loss.total.detach() - plain.total.detach()) == pytest.approx(0.3 * guide, rel=1e-5)
     assert task.count(batch)[0] == int(batch.target_lengths.sum())
 
@@ -212,7 +211,7 @@ def test_the_gradient_of_the_links_alone_reaches_the_score_and_not_what_comes_af
 def test_recording_keeps_the_graph_only_on_request_and_watches_only_named_modules(tmp_path):
     data = data_of(tmp_path)
     model = model_of("transformer", data, **CASES["transformer"][0])
-    batch = make_batch(data.train, [0, 1])
+    batch = data.train.batch([0, 1])
     name = CASES["transformer"][1]
     with record(model, [name], detach=False) as seen:
         model(batch.source, batch.source_lengths, batch.target)
@@ -343,7 +342,7 @@ def test_a_consistency_that_means_nothing_is_refused(changes, sentence, tmp_path
 def test_consistency_weighs_how_far_two_passes_with_dropout_are_apart(tmp_path):
     data = data_of(tmp_path)
     model = model_of("bahdanau", data, dropout=0.4, **CASES["bahdanau"][0]).train()
-    batch = make_batch(data.train, [4, 1, 9])
+    batch = data.train.batch([4, 1, 9])
 
     def loss(weight):
         torch.manual_seed(1)

@@ -506,7 +506,6 @@ def test_models_by_the_kernels_are_the_plain_ones(name: str, monkeypatch: pytest
         patch.setattr(choose, "TRITON", False)
         exact = gradients()
     monkeypatch.setattr(choose, "no_triton", lambda *_: "")
-    monkeypatch.setattr(choose, "cell_path", lambda *_: choose.Choice("Triton"))
     torch.testing.assert_close(gradients(), exact, rtol=1e-3, atol=1e-4)
     with torch.autocast(DEVICE, torch.float16):  # the interpreter has no products of bfloat16
         for found, wanted in zip(gradients(), exact, strict=True):

@@ -15,8 +15,6 @@ from regard.training.objectives import (
     consistent_likelihood,
     cross_entropy,
     likelihood,
-    packed_consistent_likelihood,
-    packed_likelihood,
 )
 
 FOUND = MODELS["transformer"]
@@ -60,7 +58,7 @@ def test_losses_and_gradients_are_those_of_padded_sentences(name: str) -> None:
     inputs = batch.source, batch.source_lengths, batch.target
     padded = cross_entropy(model(*inputs), batch.target, smoothing=0.1)
     gradients = torch.autograd.grad(padded[0], weights)
-    for packed in (packed_likelihood(model, pack(batch, 64), smoothing=0.1), likelihood(model, *inputs, smoothing=0.1)):
+    for packed in (likelihood(model, pack(batch, 64), smoothing=0.1), likelihood(model, *inputs, smoothing=0.1)):
         torch.testing.assert_close(packed, padded)
         torch.testing.assert_close(torch.autograd.grad(packed[0], weights), gradients)
 
@@ -74,7 +72,7 @@ def test_two_passes_that_shall_agree_may_lie_end_to_end_too() -> None:
         padded = consistent_likelihood(model, *inputs, weight=2.0, smoothing=0.1)
     gradients = torch.autograd.grad(padded, weights)
     for packed in (
-        packed_consistent_likelihood(model, pack(batch, 64), 2.0, smoothing=0.1),
+        consistent_likelihood(model, pack(batch, 64), weight=2.0, smoothing=0.1),
         consistent_likelihood(model, *inputs, weight=2.0, smoothing=0.1),
     ):
         torch.testing.assert_close(packed, padded)
@@ -87,7 +85,7 @@ def test_two_passes_end_to_end_have_different_dropout() -> None:
     losses = []
     for weight in (0.0, 1.0):
         torch.manual_seed(4)
-        losses.append(packed_consistent_likelihood(model, pack(a_batch(), 64), weight).item())
+        losses.append(consistent_likelihood(model, pack(a_batch(), 64), weight=weight).item())
     assert losses[1] > losses[0] + 0.01  # the divergences, which are 0 where both passes are the same
 
 
@@ -145,7 +143,7 @@ def test_recording_sees_the_weights_of_each_sentence() -> None:
     model = build("transformer", replace(FOUND.presets["tiny"], **SIZES))
     found = pack(a_batch(), 64)
     with record(model) as seen:
-        packed_likelihood(model, found)
+        likelihood(model, found)
     weights = seen["decoder.0.cross_attention.attention"].weights  # [B, H, T, S]
     assert weights.shape[0] == len(found.queries)
     real = found.queries >= 0

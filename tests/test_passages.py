@@ -14,10 +14,9 @@ from regard.api import drafts
 from regard.api.drafts import Draft, Translation, end_alike, join, lower, split, whole
 from regard.api.flags import NOTES, wrong_with
 from regard.data.settings import DataConfig
-from regard.data.vocabulary import Tokenised, Vocabulary
+from regard.data.vocabulary import Vocabulary
 from regard.decode.hypothesis import Hypothesis
 from regard.runs.expects import expectations, is_tokenised, knows_no_capitals
-from regard.symbols import UNKNOWN
 from regard.text.languages import other_language
 
 
@@ -247,19 +246,6 @@ def test_a_model_of_lower_case_text_lower_cases_and_says_so():
     assert found.unknown == []
     assert "lower-cased" not in translator.translate(word).flags
     assert not trained.translator("bahdanau").lowercases  # "I"
-
-
-def test_names_of_days_and_months_keep_their_capital_when_capitals_are_lowered():
-    assert lower("I SEE: MONDAYS IN JULY, NOT 3 SUNDAES, SAID I.") == "I see: Mondays in July, not 3 sundaes, said I."
-
-
-@pytest.mark.parametrize(("unknown", "expected"), [("", "Read us"), ("Read us", "read us")])
-def test_a_sentence_in_capitals_is_read_without_any_capital_only_if_one_is_unknown(unknown, expected):
-    def encode(text):
-        ids = [UNKNOWN] if text == unknown else [5] * (1 if text.islower() else 3 if text.isupper() else 2)
-        return Tokenised(ids, [], [], [], text)
-
-    assert split("READ US", encode, 99).drafts[0].recased == expected
 
 
 def test_capitals_are_read_as_a_sentence_and_written_as_capitals(translator):

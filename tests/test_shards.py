@@ -300,6 +300,7 @@ def test_a_folder_of_other_inputs_or_another_task_is_refused(corpus, tmp_path):
         ("a.jsonl", '{"text": null}\n{"text": 2}\n{"text": "a\\nb"}\n', "text", ["", "2", "a\nb"]),
         ("a.jsonl", '{"text": "one"}\n[]\n', "text", r"line 2 is not a JSON object with 'text'"),
         ("a.jsonl", '{"text": ["one"]}\n', "text", r"line 1 is not a JSON object with 'text', a text;"),
+        ("a.jsonl", '{"text": "one"}\n', "", r"a\.jsonl has JSON objects, not lines of text; pass --column"),
         ("a.jsonl", '{"text": true}\n', "text", r"line 1 is not a JSON object with 'text', a text;"),
     ],
 )

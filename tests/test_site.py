@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from npm_parts import packages
 from serve_parts import one_vector, trained
@@ -29,9 +30,11 @@ from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, RunError
 from regard.evaluate.confidence import Decoded
 from regard.files.segment import take_sentences
-from regard.look.table import Show, labels
+from regard.look.table import Show, first_best, labels
 from regard.look.tokens import Token
+from regard.look.trace_file import write
 from regard.runs.included import shipped
+from regard.serve.limits import RefusedError
 from regard.serve.models import TranslationModel
 from regard.serve.site import FILES, METHODS, build_site, describe_model, read_runtime
 from regard.text.languages import other_language
@@ -112,7 +115,7 @@ def test_the_same_is_wrong_with_a_translation(js: Engine) -> None:
 
 def plain(vocabulary: Vocabulary) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": vocabulary.kind, "form": vocabulary.form, "lowercase": vocabulary.lowercase}
-    if vocabulary.kind == "bpe":
+    if vocabulary.kind in ("bpe", "unigram"):
         found["scores"] = [vocabulary.tokens.processor.get_score(at) for at in range(len(vocabulary))]  # type: ignore[union-attr]
     return {**found, "pieces": vocabulary.tokens.pieces}
 
@@ -124,6 +127,8 @@ def plain(vocabulary: Vocabulary) -> dict[str, Any]:
         ("bpe", "punctuation", False, True),
         ("bpe", "quotes", False, True),
         ("bpe", "nfkc", True, False),
+        ("unigram", "none", False, True),
+        ("unigram", "punctuation", True, False),
         ("word", "nfc", True, True),
         ("char", "none", False, True),
     ],
@@ -212,7 +217,7 @@ def requests(model: TranslationModel, count: int, seed: int) -> Iterator[tuple[s
             if number in (0, 3) and method in model.describe()["methods"]:
                 against = {"against": draw.choice(words)} if "occlusion" in method and number % 2 else {}
                 yield "look", {"text": text, "beam": 1, "by": method, **against}
-        if number % 6 == 0:
+        if number % 25 == 0:
             yield "worth", look
             if model.translator.experiment.name == "transformer":
                 yield "path", {**look, "t": 0}
@@ -220,6 +225,7 @@ def requests(model: TranslationModel, count: int, seed: int) -> Iterator[tuple[s
 
 
 def check_requests(js: Engine, model: TranslationModel, count: int, seed: int) -> None:
+    wrong = []
     for method, body in requests(model, count, seed):
         ours, theirs = js.ask(model=model.id, method=method, body=body), in_python(model, method, body)
         if method == "explain" and body["name"].startswith("decoder") and "self" in body["name"]:
@@ -229,12 +235,62 @@ def check_requests(js: Engine, model: TranslationModel, count: int, seed: int) -
             name = f"{body['by']} against {body['against']}" if "against" in body else body["by"]
             scores = theirs["attention"][name]["scores"]
             ours, theirs = (without_noise(one, name, scores) for one in (ours, theirs))
-        assert differences(theirs, ours) == [], (method, body)
+        found = differences(theirs, ours)
+        wrong += [(method, body, found)] if found else []
+        print(method, body, found, flush=True)
+    assert wrong == []
 
 
 def test_traces_steps_and_what_ifs_are_those_of_python(js: Engine, models: dict[str, TranslationModel]) -> None:
     for model in models.values():
         check_requests(js, model, 6, seed=1)
+
+
+def test_of_equal_heads_the_first_is_chosen(js: Engine) -> None:
+    cases = {
+        ((0, 0.5), (0, 0.5)): 0,
+        ((0, 0.5), (0, 0.5 + 1e-6)): 0,  # as on another machine
+        ((0, 0.5 - 1e-6), (0, 0.5)): 0,
+        ((0, 0.5), (0, 0.51)): 1,
+        ((1, 0.9), (0, 0.1), (0, 0.2)): 2,  # a shifted head only if all are
+        ((1, 0.3), (1, 0.3 + 1e-5)): 0,
+    }
+    given = [[[{"shift": shift, "weight": weight} for shift, weight in rated]] for rated in cases]
+    assert js.each("drawn", "firstBest", given) == list(cases.values())
+    assert [first_best(rated) for rated in cases] == list(cases.values())
+
+
+def tree(*nodes: tuple[int | None, str, float, str]) -> dict[str, Any]:
+    """A search tree of (parent, token, total, "kept", "pruned" or "finished")."""
+    listed = [
+        {"id": at, "parent": parent, "token": token, "logprob": total, "total": total, "score": total}
+        | {"finished": fate == "finished", "pruned": fate == "pruned"}
+        for at, (parent, token, total, fate) in enumerate(nodes)
+    ]
+    return {"beam": {"size": 1, "nodes": listed}, "translations": []}
+
+
+def test_the_comparison_sees_what_differs() -> None:
+    def scores(*values: float) -> dict[str, Any]:
+        return dict(json.loads(write({"scores": np.asarray(values, np.float32)})))
+
+    assert differences(scores(0.3, 300), scores(0.3, 300.002)), "1e-4 and four millionths of 300"
+    assert not differences(scores(0.3, 300), scores(0.3, 300.001))
+    assert differences(scores(0.3, 0.7), scores(0.3, 0.7002))
+    assert differences({"logprob": -3.0}, {"logprob": -3.001})
+    ranked = [{"text": "a", "logprob": -1.0}, {"text": "b", "logprob": -1.00001}, {"text": "c", "logprob": -2.0}]
+    assert not differences({"topk": ranked}, {"topk": [ranked[1], ranked[0], ranked[2]]}), "equal up to rounding"
+    assert differences({"topk": ranked}, {"topk": [ranked[0], ranked[2], ranked[1]]})
+    assert differences({"topk": ranked}, {"topk": [*ranked[:2], {"text": "d", "logprob": -2.1}]})
+    close = tree((None, "a", -1.0, "kept"), (None, "b", -1.00001, "pruned"), (0, "c", -2.0, "finished"))
+    assert not differences(
+        close, tree((None, "b", -1.0, "kept"), (None, "a", -1.00001, "pruned"), (0, "d", -3.0, "kept"))
+    )
+    assert differences(
+        close, tree((None, "a", -1.0, "kept"), (None, "b", -1.00001, "pruned"), (0, "c", -2.1, "finished"))
+    )
+    far = tree((None, "a", -1.0, "kept"), (None, "b", -1.5, "pruned"))
+    assert differences(far, tree((None, "b", -1.5, "kept"), (None, "a", -1.0, "pruned")))
 
 
 def test_translations_are_those_of_python(js: Engine, models: dict[str, TranslationModel]) -> None:
@@ -275,6 +331,15 @@ def test_what_cannot_be_looked_at_is_refused_in_a_sentence(js: Engine, body: dic
         js.ask(model="bahdanau-reverse", method="look", body={"text": "ba da", **body})
 
 
+def test_a_trace_that_is_too_large_is_refused_as_by_the_server(js: Engine, models: dict[str, TranslationModel]) -> None:
+    body = {"text": "ba " * 900, "target": "ba " * 900}
+    sentence = r"The attention of this trace has \d+ numbers, more than 4194304; "
+    with pytest.raises(EngineError, match=sentence):
+        js.ask(model="transformer-reverse", method="look", body=body)
+    with pytest.raises(RefusedError, match=sentence):
+        in_python(models["transformer-reverse"], "look", body)
+
+
 # --- the command
 
 
@@ -291,9 +356,16 @@ def test_what_cannot_be_built_is_refused_in_a_sentence(tmp_path: Path, monkeypat
         build_site([], tmp_path / "full")
 
 
-def test_a_run_that_the_page_cannot_read_is_refused(tmp_path: Path) -> None:
-    run = trained("bahdanau", "model.attention=24", "model.readout=24", "data.subwords=unigram", steps=4)
-    with pytest.raises(ConfigError, match="unigram"):
+def test_a_run_that_the_page_cannot_search_is_refused(tmp_path: Path) -> None:
+    run = trained("bahdanau", "model.attention=24", "model.readout=24", "decode.coverage_penalty=0.2", steps=4)
+    with pytest.raises(ConfigError, match=r"decode\.coverage_penalty = 0\.2, which the page without a server does not"):
+        describe_model(run, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_model_that_torch_cannot_trace_is_refused(tmp_path: Path) -> None:
+    run = trained("lstmn", "model.spread=0.1", steps=2)
+    with pytest.raises(ConfigError, match="LSTMN cannot be exported to ONNX: torch cannot trace its"):
         describe_model(run, tmp_path)
 
 
@@ -304,55 +376,76 @@ SENTENCES = [
     "Where is the station?",
     "She did not sign the agreement on the European Economic Area.",
 ]
-NOUNS = ["man", "woman", "child", "house", "cat", "book", "car", "door", "station", "minister", "committee", "report"]
-VERBS = ["sees", "likes", "does not want", "has never had", "will open", "cannot find", "has lost", "wants to sell"]
-PLACES = ["in the old town", "near the sea", "on Monday", "at 10:30", "in 1992", "with 25 others", "for $100", "today"]
-
-
-def sentences(count: int) -> list[str]:
-    """Sentences of three to forty words."""
-    draw, found = random.Random(9), []
-    for number in range(count):
-        parts = [
-            f"the {draw.choice(NOUNS)} {draw.choice(VERBS)} the {draw.choice(NOUNS)} {draw.choice(PLACES)}"
-            for _ in range(1 + number % 4)
-        ]
-        text = draw.choice((" and ", ", but ", " because ")).join(parts)
-        text = text[0].upper() + text[1:]
-        found.append(text + draw.choice((".", "?", "!", "")) if number % 9 else text.upper() + ".")
-    return found
-
-
+ENGLISH = {
+    "nouns": ["the man", "the woman", "a child", "my house", "the old cat", "this book", "our car", "the report"],
+    "verbs": ["sees", "likes", "does not want", "has never had", "will open", "cannot find", "has lost", "sells"],
+    "places": ["in the old town", "near the sea", "on Monday", "at 10:30", "in 1992", "with 25 others", "for $100"],
+    "joins": [" and ", ", but ", " because "],
+}
 FRENCH = {
-    "the": "le",
-    "sees": "voit",
-    "likes": "aime",
-    "house": "maison",
-    "man": "homme",
-    "woman": "femme",
-    "today": "aujourd'hui",
+    "nouns": ["l'homme", "la femme", "un enfant", "ma maison", "le vieux chat", "ce livre", "la voiture", "le rapport"],
+    "verbs": ["voit", "aime", "ne veut pas", "n'a jamais eu", "ouvrira", "ne trouve pas", "a perdu", "vend"],
+    "places": [
+        "dans la vieille ville",
+        "près de la mer",
+        "lundi",
+        "à 10 h 30",
+        "en 1992",
+        "avec 25 autres",
+        "pour 100 €",
+    ],
+    "joins": [" et ", ", mais ", " parce que "],
 }
 
 
+def sentences(count: int, words: dict[str, list[str]]) -> list[str]:
+    """Sentences of four to forty words, most of them short, some of them in capitals."""
+    draw, found = random.Random(9), []
+    for number in range(count):
+        clauses = [
+            " ".join(draw.choice(words[kind]) for kind in ("nouns", "verbs", "nouns", "places"))
+            for _ in range(4 if number % 50 == 49 else 2 if number % 6 == 5 else 1)
+        ]
+        text = draw.choice(words["joins"]).join(clauses)
+        text = text[0].upper() + text[1:]
+        found.append(text.upper() + "." if number % 9 == 0 else text + draw.choice((".", "?", "!", "")))
+    return found
+
+
+INCLUDED = ["en-fr-transformer", "en-fr-bahdanau", "en-fr-cho", "fr-en"]
+
+
+def included(name: str) -> Path:
+    return next(folder for folder in shipped().values() if folder.name == name)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["en-fr-transformer", "en-fr-bahdanau", "en-fr-cho", "fr-en"])
-def test_every_included_model_translates_200_sentences_as_in_python(name: str, tmp_path: Path) -> None:
-    run = next(folder for folder in shipped().values() if folder.name == name)
-    model = served(run)
-    given = sentences(200)
-    if name == "fr-en":
-        given = [" ".join(FRENCH.get(word, word) for word in text.split(" ")) for text in given]
-    with engine(built([run], tmp_path / "site")) as js:
-        for beam in (1, None):
-            theirs = model.translator.translate(given, beam=beam)
-            for text, one in zip(given, theirs, strict=True):
+@pytest.mark.parametrize("part", range(4))  # a minute or two each
+@pytest.mark.parametrize("name", INCLUDED)
+def test_every_included_model_translates_200_sentences_as_in_python(name: str, part: int, tmp_path: Path) -> None:
+    model, wrong = served(included(name)), list[str]()
+    given = sentences(200, FRENCH if name == "fr-en" else ENGLISH)[50 * part : 50 * part + 50]
+    best, greedy = model.translator.translate(given), model.translator.translate(given[::4], beam=1)
+    with engine(built([included(name)], tmp_path / "site")) as js:
+        for number, text in enumerate(given):
+            print(number, text, wrong[-1:], flush=True)  # pytest -s shows how far it is
+            pairs = [(best[number], None), *([(greedy[number // 4], 1)] if number % 4 == 0 else [])]
+            for theirs, beam in pairs:
                 ours = js.ask(model=name, method="translate", body={"text": text, "beam": beam})
-                assert ours["text"] == one.text, text
-                assert ours["flags"] == one.flags, text
-        for text in given:
-            body = {"text": text, "tree": True, "beam": 5}
-            assert differences(in_python(model, "look", body), js.ask(model=name, method="look", body=body)) == [], text
-        check_requests(js, model, 50, seed=2)
+                if (ours["text"], ours["flags"]) != (theirs.text, theirs.flags):
+                    wrong.append(f"{text}: {theirs.text} {theirs.flags}, not {ours['text']} {ours['flags']}")
+            body = {"text": text, "tree": True}
+            found = differences(in_python(model, "look", body), js.ask(model=name, method="look", body=body))
+            wrong += [f"{text}{line}" for line in found]
+    assert wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("name", INCLUDED)
+def test_fifty_what_ifs_of_every_included_model_are_those_of_python(name: str, part: int, tmp_path: Path) -> None:
+    with engine(built([included(name)], tmp_path / "site")) as js:
+        check_requests(js, served(included(name)), 25, seed=part)
 
 
 @pytest.mark.slow
@@ -364,8 +457,9 @@ def test_every_included_model_translates_200_sentences_as_in_python(name: str, t
         ("luong", ["model.window=local-p", "model.half_width=2"]),
         ("coverage", ["model.attention=24"]),
         ("pointer", ["model.attention=24", "data.joint=true"]),
-        ("britz", ["data.subwords=word"]),
-        ("sutskever", ["model.width=24"]),
+        ("pointer", ["model.attention=24", "data.joint=true", "model.shortlist=8"]),
+        ("britz", ["model.attention=24", "data.subwords=unigram"]),
+        ("sutskever", ["model.layers=2"]),
         ("transformer", ["model.positions=relative", "model.norm=pre", "data.subwords=char"]),
     ],
 )

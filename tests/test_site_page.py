@@ -148,6 +148,7 @@ def test_the_next_visit_needs_no_network(address: str, chromium: Any) -> None:
         ("wasm", "no WebAssembly"),
         ("memory", "not enough memory"),
         ("index", "list of models"),
+        ("runtime", "files/runtime.bin is damaged"),
         ("long", "exceeds text limit (65536)"),
     ],
 )
@@ -165,6 +166,8 @@ def test_what_goes_wrong_is_said_in_one_sentence(
     }
     if damage in answers:
         page.route("**/weights.bin*", lambda route: route.fulfill(**answers[damage]))
+    elif damage == "runtime":
+        page.route("**/runtime.bin*", lambda route: route.fulfill(body=b"nothing"))
     elif damage == "index":
         page.route("**/files/index.json", lambda route: route.fulfill(status=404))
     elif damage == "wasm":
@@ -177,6 +180,11 @@ def test_what_goes_wrong_is_said_in_one_sentence(
     shown = page.locator(".error", has_text=sentence).first.inner_text()
     assert "\n" not in shown.strip()
     context.close()
+
+
+def test_a_text_in_another_language_is_translated_with_a_note(address: str, chromium: Any) -> None:
+    with opened(chromium, f"{address}#{urlencode({'text': 'Je ne sais pas où est la gare.'})}") as page:
+        page.locator(".flag", has_text="the source looks like another language").first.wait_for()
 
 
 @pytest.mark.parametrize(
@@ -240,6 +248,17 @@ class Firefox:
         body = f"const done = arguments[0]; ({script}).then(done, (error) => done(String(error)));"
         return self.ask("WebDriver:ExecuteAsyncScript", script=body, args=[])["value"]
 
+    def wait_for(self, test: str) -> Any:
+        """The first value of an expression that is true."""
+        look = f"const found = {test}; if (found) done(found); else setTimeout(look, 100);"
+        return self.run(f"new Promise((done) => {{ const look = () => {{ {look} }}; look(); }})")
+
+    def click(self, path: str) -> None:
+        """Click on an element as a user does."""
+        self.wait_for(f"document.evaluate({json.dumps(path)}, document).iterateNext() !== null")
+        (element,) = self.ask("WebDriver:FindElement", using="xpath", value=path)["value"].values()
+        self.ask("WebDriver:ElementClick", id=element)
+
 
 @pytest.fixture
 def firefox(tmp_path: Path) -> Iterator[Firefox]:
@@ -266,11 +285,8 @@ def firefox(tmp_path: Path) -> Iterator[Firefox]:
         process.wait()
 
 
-WAIT = """new Promise((done) => { const look = () => {
-  const found = document.querySelectorAll(".translation .word"), wrong = document.querySelector(".error");
-  if (wrong) done(wrong.innerText); else if (found.length) done([...found].map((one) => one.innerText).join(" "));
-  else setTimeout(look, 100);
-}; look(); })"""
+WORDS = """(document.querySelector(".error")?.innerText ??
+  [...document.querySelectorAll(".translation .word")].map((one) => one.innerText).join(" "))"""
 
 
 @pytest.mark.slow
@@ -279,9 +295,31 @@ def test_firefox_computes_the_same(address: str, firefox: Firefox, runs: list[Pa
         firefox.ask("WebDriver:Navigate", url=f"{address}#text=ba+da+fo&model={name}")
         firefox.ask("WebDriver:Refresh")
         model = served(run)
-        assert firefox.run(WAIT) == model.translator.translate(TEXT).text
+        assert firefox.wait_for(WORDS) == model.translator.translate(TEXT).text
         theirs = in_python(model, "look", {"text": TEXT, "tree": True, "beam": 5})
         assert differences(theirs, json.loads(firefox.run(TREE))) == []
+
+
+@pytest.mark.slow
+def test_firefox_shows_every_view_and_later_needs_no_network(folder: Path, firefox: Firefox) -> None:
+    with hosted(folder) as address:
+        firefox.ask("WebDriver:Navigate", url=f"{address}#text=ba+da+fo")
+        assert firefox.wait_for(WORDS) == "fo da ba"
+        for tab, seen in {
+            "Step by step": ".stagegrid .check",
+            "Compare": ".thumbnail",
+            "Search": "[role=tree]",
+        }.items():
+            firefox.click(f"//*[@role='tab'][contains(., '{tab}')]")
+            firefox.wait_for(f"document.querySelector({json.dumps(seen)}) !== null")
+            assert firefox.run("Promise.resolve(document.querySelectorAll('.check.off').length)") == 0
+        firefox.ask("WebDriver:Navigate", url=f'{address}?#text=ba+da+fo&changes=[{{"kind":"mask","positions":[0]}}]')
+        firefox.wait_for("document.querySelector('regard-changes .changed') !== null")
+        assert firefox.wait_for(WORDS) != "fo da ba"
+        firefox.run("navigator.serviceWorker.ready.then(() => true)")
+    # Nobody answers at this address any more. (WebDriver's Refresh would not ask the service worker.)
+    firefox.ask("WebDriver:Navigate", url=f"{address}?later#text=me+lu")
+    assert firefox.wait_for(WORDS) == "lu me"
 
 
 @pytest.mark.slow

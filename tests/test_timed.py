@@ -123,6 +123,8 @@ def test_a_setting_is_given_once(setting: str, tmp_path):
 def test_minutes_that_are_no_time_are_refused(minutes: float):
     with pytest.raises(ConfigError, match="--minutes must be above 0"):
         timed.choose(DATA, minutes, {})
+    with pytest.raises(ConfigError, match="--minutes must be above 0"):
+        plan(Path("none"), minutes=minutes, corpus="copy")
 
 
 def test_an_empty_corpus_is_refused(tmp_path: Path):

@@ -142,13 +142,13 @@ def test_hard_attention_maximises_the_papers_objective(tmp_path: Path):
     model.double()
     batch = task.load([0, 1, 2], 0)
     batch = batch._replace(source=batch.source.double())
-    task.restore({"baseline": -1.5})
+    task.set_tensors({"baseline": torch.tensor(-1.5)}, model)
     torch.manual_seed(4)
     loss = task.loss(model, batch)
     torch.manual_seed(4)
     torch.rand(())  # whether the expectation is taken
     with draw_places(model.attention, torch.zeros(3, dtype=torch.bool)) as drawn:
-        words = words_logprob(model(batch.source, batch.lengths, batch.target), batch.target)
+        words = words_logprob(model(batch.source, batch.source_lengths, batch.target), batch.target)
     total = rewards = 0.0
     for row, length in enumerate(batch.target_lengths.tolist()):
         written = float(words[row, :length].sum())

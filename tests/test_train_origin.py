@@ -60,6 +60,21 @@ def test_weights_and_vocabulary_are_those_of_the_other_run(first, tmp_path):
         assert sha256(tmp_path / "new" / name) == sha256(first / name)
 
 
+def test_see_2017_trains_without_coverage_first(tmp_path):
+    """The paper's two phases: the weights of the coverage learn in the second of them only."""
+    sizes = ("model.width=6", "model.embedding=5", "model.attention=4", *small.DATA, *small.TRAIN, *small.DECODE)
+    found = []
+    for steps in (1, 5):
+        out, settings = tmp_path / str(steps), [*sizes, "model.coverage=false", f"train.steps={steps}"]
+        begin(resolve(gather(None, "pointer", "tiny", settings, corpus="reverse")), out)
+        found.append(read_tensors(out / "weights.safetensors")["attention.score.V.weight"])
+    assert found[0].equal(found[1])
+    train(tmp_path / "second", out, "model.coverage=true", "train.coverage=1", "train.steps=3")
+    assert not read_tensors(tmp_path / "second" / "weights.safetensors")["attention.score.V.weight"].equal(found[1])
+    assert regard.load(tmp_path / "second").model.config.coverage
+    assert not regard.load(out).model.config.coverage
+
+
 def test_killed_anywhere_it_ends_with_the_same_bits_and_needs_the_other_run_no_more(first, tmp_path):
     train(tmp_path / "whole", first, "model.dropout=0.2")
     start = tmp_path / "first"

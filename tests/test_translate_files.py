@@ -180,7 +180,7 @@ class Upper:
 
     def translate(self, texts, progress, **options):
         progress(len(texts), len(texts))
-        return [SimpleNamespace(text=text.upper(), flags=("number",), unplaced=()) for text in texts]
+        return [SimpleNamespace(text=text.upper(), flags=("number",), unplaced=(), confidence=None) for text in texts]
 
     def link_words(self, sources, targets, terms):
         return [Sentence(target) for target in targets]

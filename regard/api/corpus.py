@@ -36,8 +36,10 @@ from regard.cluster.shards import (
     make_plan,
     need_parquet,
     output_name,
+    read_all,
 )
 from regard.errors import ConfigError, DataError, RegardError, RunError, check_known
+from regard.evaluate.confidence import Trust
 from regard.look.measure import Reach, Report
 from regard.look.record import attentions
 from regard.runs.folder import find_weights, unfinished_at
@@ -59,6 +61,7 @@ class CorpusResult(NamedTuple):
     outputs: list[Path]
     lines: int
     failed: int  # shards that were set aside; their reasons are in OUT/failed
+    doubted: int | None = None  # lines that were left empty, counted by the call that writes the outputs
 
 
 @dataclass(frozen=True)
@@ -125,11 +128,12 @@ def over_shards(
 
 
 def start_translating(
-    runs: list[str], device: str, engine: str, threads: int, align: bool, options: dict[str, Any]
+    runs: list[str], device: str, engine: str, threads: int, align: bool, trust: Trust, options: dict[str, Any]
 ) -> Work:
     """Load the translator in a worker; the work translates all lines of a shard in one call."""
     torch.set_num_threads(threads)
     translator = load(runs, device, "translate", engine)  # several are an ensemble
+    options = {"confidence": trust.wanted, **options}
     translator.translate([], **options)  # refuses wrong options before the first shard
 
     def work(lines: Sequence[str], count: Count) -> Iterator[dict[str, Any]]:
@@ -147,29 +151,33 @@ def start_translating(
             pairs = list(zip(lines[first : first + AT_ONCE], (translation.text for translation in part), strict=True))
             links = link(weigh_pairs(translator, pairs)) if align else None  # by the choice of the run
             for number, translation in enumerate(part):
-                yield describe(translation) | ({"alignment": format_pharaoh(links[number])} if links else {})
+                row = describe(translation, trust)
+                yield row | ({"alignment": format_pharaoh(links[number])} if links else {})
 
     return work
 
 
-def describe(translation: Translation) -> dict[str, Any]:
+def describe(translation: Translation, trust: Trust) -> dict[str, Any]:
     """A translation as a row of JSONL and Parquet."""
-    names = ("tokens", "finished", "flags", "unknown", "unplaced")
+    names, sure = ("tokens", "finished", "flags", "unknown", "unplaced"), translation.confidence
     values = {name: getattr(translation, name) for name in names}
-    return {"translation": translation.text, "score": round(translation.score, DIGITS), **values}
+    values |= {"confidence": round(sure.sentence, DIGITS) if sure else None} if trust.wanted else {}
+    text = "" if trust.doubts(sure) else translation.text
+    return {"translation": text, "score": round(translation.score, DIGITS), **values}
 
 
 def translate_corpus(
     run: Run | Sequence[Run], inputs: str | Path | Iterable[str | Path], out: str | Path, *, format: str = "text",
-    align: bool = False, engine: str = "regard", max_tokens: int = 4096, progress: Progress | None = None,
-    **options: Any,
+    align: bool = False, engine: str = "regard", max_tokens: int = 4096, confidence: bool = False,
+    min_confidence: float | None = None, progress: Progress | None = None, **options: Any,
 ) -> CorpusResult:  # fmt: skip
     """Translate files into the folder `out`: line n of an output is line n of its input.
 
     `inputs` are files or patterns such as `"in/*.txt.gz"`: text, TSV, JSONL or Parquet (with `column`), compressed or
     not. Finished shards are kept: after a crash, repeat the call to continue; a finished call does nothing. `format` is
     "text", "jsonl" or "parquet" (with score, tokens and flags, and with `align` the links between words). A line of
-    more than `max_tokens` tokens gives an empty line. `run` and `engine` are those of `regard.load`.
+    more than `max_tokens` tokens gives an empty line, and so does one with a smaller confidence than `min_confidence`;
+    with `confidence`, JSONL and Parquet have it. `run` and `engine` are those of `regard.load`.
 
     `options` are those of `Translator.translate`, and where the work is done: `on` is "local" (processes of this
     machine, the default) or "ray" (`address` names a cluster), with `workers` processes or actors, `shard` lines each
@@ -186,6 +194,9 @@ def translate_corpus(
         need_parquet()  # before anything is translated
     if align and format == "text":
         raise ConfigError("Text has no place for links; use --format jsonl or parquet with --align.")
+    if confidence and format == "text":
+        raise ConfigError("Text has no place for a confidence; use --format jsonl or parquet with --confidence.")
+    trust = Trust(confidence, min_confidence)
     where = Where(**{field.name: options.pop(field.name) for field in fields(Where) if field.name in options})
     folders = [find_run(name).absolute() for name in ([run] if isinstance(run, str | Path) else run)]
     if align and len(folders) > 1:
@@ -194,13 +205,23 @@ def translate_corpus(
         raise ConfigError("An ensemble cannot place terms; leave --terms or --with out.")
     number, threads = share_cores(where.workers, where.gpus, PER_GPU)
     task = {"work": "translate", "weights": [_weights(folder) for folder in folders], "align": align,
-            "options": options, "engine": engine, "format": format, "max_tokens": max_tokens}  # fmt: skip
+            "options": options, "engine": engine, "format": format, "max_tokens": max_tokens,
+            **(vars(trust) if trust.wanted else {})}  # fmt: skip
     runs = [str(folder) for folder in folders]
     options = {"max_tokens": max_tokens, **options}
-    start = partial(start_translating, runs, where.device, engine, threads, align, options)
-    finish = partial(join, form=format, text=itemgetter("translation"))
+    start = partial(start_translating, runs, where.device, engine, threads, align, trust, options)
+    doubted: int | None = None
+
+    def finish(plan: Plan, out: Path) -> list[Path]:
+        nonlocal doubted
+        if trust.min_confidence is not None:
+            sure = (row["confidence"] for row in read_all(plan, out))
+            doubted = sum(one is not None and one < trust.min_confidence for one in sure)
+        return join(plan, out, format, itemgetter("translation"))
+
     named = partial(output_name, form=format)
-    return over_shards(start, task, finish, find_inputs(inputs), out, where, progress, number, named)
+    found = over_shards(start, task, finish, find_inputs(inputs), out, where, progress, number, named)
+    return found._replace(doubted=doubted)
 
 
 def find_inputs(inputs: str | Path | Iterable[str | Path]) -> list[str]:

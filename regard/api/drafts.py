@@ -21,10 +21,6 @@ Encode = Callable[[str], Tokenised]
 _LINE = re.compile(r"[^\n]+")
 # Read instead of the only address of a sentence: models copy this name, and write the preposition that it needs.
 STAND_IN = "Google"
-# English words with a capital, without those that other languages write in small letters, such as november.
-_CAPITAL = re.compile(
-    r"(?<!\w)(?:i|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|january|february|june|july|october)(?!\w)"
-)
 _STAND_IN = re.compile(rf"(?<!\w){STAND_IN}(?!\w)")
 _ENDS = ("not finite", "stopped", "length", "end", "empty")  # how a sentence ended, the worst first
 
@@ -124,11 +120,10 @@ def read(text: str, span: Span, typed: Tokenised, encode: Encode) -> Draft:
 
 
 def lower(text: str) -> str:
-    """A text in capitals as a sentence, character by character: only its first letter, the word I, and the first letter
-    of Monday and other English names of days and months stay."""
+    """A text in capitals as a sentence, character by character: only its first letter and the word I stay."""
     first = next((at for at, character in enumerate(text) if character.isalpha()), 0)
     lowered = "".join(character.lower() if len(character.lower()) == 1 else character for character in text)
-    return text[: first + 1] + _CAPITAL.sub(lambda word: word[0].capitalize(), lowered[first + 1 :])
+    return text[: first + 1] + re.sub(r"(?<!\w)i(?!\w)", "I", lowered[first + 1 :])
 
 
 def recase(draft: Draft, encode: Encode) -> None:
@@ -137,7 +132,6 @@ def recase(draft: Draft, encode: Encode) -> None:
     forms = [draft.words, lower(draft.words), lower(draft.words).lower()]
     read = [draft.encoded, *(encode(form) for form in forms[1:])]
     costs = [(one.ids.count(UNKNOWN), len(one.ids)) for one in read]
-    costs[2] = costs[2][0], max(costs[1][1], costs[2][1])  # without any capital only where one is unknown
     best = costs.index(min(costs))
     if best and len(forms[best]) == len(forms[0]):
         draft.words, draft.encoded, draft.capitals = forms[best], read[best], True
@@ -230,13 +224,13 @@ def join(text: Text, sentences: list[list[Translation]]) -> Translation:
                 unknown=[word for part in chosen for word in part.unknown],
                 unplaced=[term for part in chosen for term in part.unplaced],
                 flags=[flag for flag in NOTES if flag in flags],
-                confidence=_least([part.confidence for part in chosen if part.confidence]),
+                confidence=least([part.confidence for part in chosen if part.confidence]),
             )
         )
     return group[0]
 
 
-def _least(parts: list[Confidence]) -> Confidence | None:
+def least(parts: list[Confidence]) -> Confidence | None:
     """The confidence of a text: that of its least certain sentence, and all words."""
     words = [word for part in parts for word in part.words]
     return Confidence(min(part.sentence for part in parts), words) if parts else None

@@ -5,12 +5,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regard.api.drafts import least
 from regard.api.translator import Translator
 from regard.data.tmx import write_memory
-from regard.errors import DataError
+from regard.errors import ConfigError, DataError
+from regard.evaluate.confidence import Trust
 from regard.files.document import LARGEST, find_format, open_document
 from regard.files.place import place_tags, spell
-from regard.files.segment import Segment, Sentence, Sentences
+from regard.files.segment import Review, Segment, Sentence, Sentences
 from regard.sealed import write_output
 from regard.text.lines import check_not_input, language_of, read_whole
 from regard.work import Progress
@@ -26,6 +28,7 @@ class FileReport(NamedTuple):
     sentences: int
     flags: dict[str, int]  # flag -> number of sentences
     unplaced: list[str]  # terms that could not be placed
+    doubted: int = 0  # segments with a smaller confidence than `min_confidence`
 
 
 def translate_file(
@@ -34,16 +37,20 @@ def translate_file(
     out: Path | str,
     progress: Progress | None = None,
     fuzzy: bool = True,
+    confidence: bool = False,
+    min_confidence: float | None = None,
     **options: Any,
 ) -> FileReport:
     """Translate a file into another one of the same format, or into a translation memory (.tmx).
 
     The extension is the format; if it is a language of the translator (train.en), the file is text. Everything that is
     not translated is kept byte for byte, except for the language that the file names; inline tags and placeholders are
-    kept once each. With `fuzzy`, new translations in PO and XLIFF files are marked for review. Options as for
-    `Translator.translate`.
+    kept once each. With `fuzzy`, new translations in PO and XLIFF files are marked for review; with `min_confidence`,
+    those with a smaller confidence are. In other formats these are not used: a line of plain text becomes empty, a
+    segment of another format stays as it is, and a memory does not have it. With `confidence`, an XLIFF file has the
+    confidence of each translation as its match quality. Options as for `Translator.translate`.
     """
-    file, out = Path(file), Path(out)
+    file, out, trust = Path(file), Path(out), Trust(confidence, min_confidence)
     check_not_input(out, file)
     memory = out.suffix.lower() == ".tmx"
     languages = {translator.source_language, translator.target_language} - {""}
@@ -53,16 +60,23 @@ def translate_file(
             f"{file.name} is {find_format(name).name}, and so must the output be; got {out.name}. "
             "Give it the same ending, or .tmx for a translation memory."
         )
-    data = read_whole(file, LARGEST)
-    reads = find_format(name).reads
+    form = find_format(name)
+    if confidence and (memory or not form.rates):
+        raise ConfigError(
+            f"{'A translation memory' if memory else form.name} has no place for a confidence; leave --confidence out, "
+            "or pass --min-confidence. XLIFF has one."
+        )
+    options["confidence"] = trust.wanted
+    data, reads, bilingual = read_whole(file, LARGEST), form.reads, form.pairs is not None and not memory
     # All of it is read once before anything is translated, so that an error comes at once.
     total = sum(isinstance(part, Segment) for read in reads for part in open_document(data, name, read).read())
-    done = count = 0  # segments and sentences
+    done = count = doubted = 0  # segments, sentences, and segments that are not trusted
     flags: Counter[str] = Counter()
     unplaced: dict[str, None] = {}
     units: list[tuple[str, str]] = []
     for read in reads:
-        document, texts = open_document(data, name, read), list[str]()
+        document, texts, size = open_document(data, name, read), list[str](), 0
+        rated = list[tuple[int, float]]()  # the character at which each segment begins, and its confidence
         rest = document.read()
         while parts := list(islice(rest, AT_ONCE)):
             segments = [part for part in parts if isinstance(part, Segment)]
@@ -78,15 +92,29 @@ def translate_file(
             both = [sentences.texts[at] for at in tagged], [found[at].text for at in tagged]
             for at, linked in zip(tagged, translator.link_words(*both, options.get("terms")), strict=True):
                 written[at] = linked
-            placed = list(zip(segments, sentences.join(written), strict=True))
-            each = (place_tags(*pair) for pair in placed)
-            texts.append("".join(part if isinstance(part, str) else part.wrap(next(each)) for part in parts))
-            units += ((spell(source), spell(source, target)) for source, target in placed if memory)
+            each = iter(zip(sentences.join(written), sentences.group(found), strict=True))
+            written_parts = list[str]()  # joined at once: a short text takes many times its length
+            for part in parts:
+                text = part if isinstance(part, str) else ""
+                if isinstance(part, Segment):
+                    target, some = next(each)
+                    sure = least([one.confidence for one in some if one.confidence])
+                    rated += [(size, sure.sentence)] if sure else []
+                    doubted += (doubts := trust.doubts(sure))
+                    if not doubts or bilingual:
+                        text = part.wrap(place_tags(part, target))
+                        units += [(spell(part), spell(part, target))] if memory else []
+                    else:
+                        text = part.wrap(part.inner if form.markup else "")
+                written_parts.append(text)
+                size += len(text)
+            texts.append("".join(written_parts))
             done, count = done + len(segments), count + len(found)
             flags.update(flag for translation in found for flag in translation.flags)
             unplaced.update(dict.fromkeys(term for translation in found for term in translation.unplaced))
-        data = document.encode("".join(texts), translator.target_language, fuzzy)
+        review = Review(fuzzy, min_confidence, confidence, rated)
+        data = document.encode("".join(texts), translator.target_language, review)
     if memory:
         data = write_memory(units, translator.source_language, translator.target_language)
     write_output(out, data)
-    return FileReport(done, count, dict(flags), list(unplaced))
+    return FileReport(done, count, dict(flags), list(unplaced), doubted)

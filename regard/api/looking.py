@@ -21,7 +21,7 @@ from regard.decode.hypothesis import Hypothesis
 from regard.errors import ConfigError, DataError, RunError, counted, numbered
 from regard.look.attribution import add_attribution
 from regard.look.case import Case
-from regard.look.change import Change, Force, Mask, Silence, change, find
+from regard.look.change import Change, Changed, Force, Mask, Silence, change, find
 from regard.look.table import Show, labels
 from regard.look.trace import Trace
 from regard.look.trace_data import Beam, BeamNode
@@ -95,7 +95,7 @@ def look(
         )
         trace = trace_forward(
             translator.model, translator.inputs(source), written, tokens_of(encoded, ended=True), vocabulary, topk,
-            changes=(*changed.describe(), *forced), notes=notes, beam=beam_of(steps, vocabulary),
+            changes=(*mark_unreached(changed, len(written)), *forced), notes=notes, beam=beam_of(steps, vocabulary),
             about=translator.about,
         )  # fmt: skip
     if translator.calibration is not None:
@@ -110,6 +110,15 @@ def look(
     if by or against is not None:
         trace = add_attributions(translator, trace, encoded.ids, written, [by] if isinstance(by, str) else by, against)
     return mark_aligning(trace, translator.heads)
+
+
+def mark_unreached(changed: Changed, rows: int) -> list[dict[str, Any]]:
+    """The descriptions of changes; those of rows that the translation does not have say so."""
+    beyond = f" (no effect: the translation has {numbered('row', rows)})"
+    return [
+        {**one, "text": one["text"] + beyond} if change.where() is None and one.get("row", 0) >= rows else one
+        for change, one in zip(changed.changes, changed.describe(), strict=True)
+    ]
 
 
 def beam_of(search: Sequence[SearchStep], vocabulary: Vocabulary) -> Beam | None:

@@ -202,10 +202,15 @@ def agreed(chosen: dict[str, Any], given: Given) -> tuple[dict[str, Any], str]:
     return kept, f"train.{', train.'.join(dropped)} not chosen, since you set train.{' and train.'.join(own)}"
 
 
+def refuse_minutes(minutes: float) -> ConfigError:
+    """What is wrong with such a time limit."""
+    return ConfigError(f"--minutes must be above 0 and below a million; got {minutes:g}.")
+
+
 def check(data: Mapping[str, Any], minutes: float) -> CorpusSize:
     """The size of the corpus of `data`; refuses invalid minutes, and settings without a corpus."""
     if not 0 < minutes < 1e6:
-        raise ConfigError(f"--minutes must be above 0 and below a million; got {minutes}.")
+        raise refuse_minutes(minutes)
     if not any(data.get(name) for name in ("source", "tsv", "tmx", "corpus")):
         raise ConfigError(
             "There is nothing to train on; pass --source and --target, --tmx, or a built-in corpus with --corpus (see "

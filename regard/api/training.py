@@ -7,13 +7,13 @@ from typing import Any
 
 from regard.api.loading import load
 from regard.api.progress import in_notebook
-from regard.api.timed import choose, choose_further
+from regard.api.timed import choose, choose_further, refuse_minutes
 from regard.cluster.ranks import starter
 from regard.config import check_once, load_toml, override, read
 from regard.data.prepare import Stages
 from regard.data.settings import as_files, check_codes
 from regard.data.tmx import choose_languages
-from regard.errors import RunError
+from regard.errors import ConfigError, RunError
 from regard.runs.experiment import SECTIONS, Experiment, check_tables, resolve
 from regard.runs.folder import checkpoints, read_config
 from regard.runs.included import near_run
@@ -81,6 +81,8 @@ def plan(
     `regard.api.timed`); a run that was started keeps its own.
     """
     given, reasons = list(settings), list[str]()
+    if minutes is not None and not 0 <= minutes < 1e6:  # 0 is no limit, unless the settings are chosen by it
+        raise refuse_minutes(minutes)
     if not (config or model or preset or given or minutes or any(data.values()) or (run / "config.toml").exists()):
         start = "to start one, name a model and a corpus"
         raise RunError(f"There is no run in {run} to resume; {start}.{near_run(run)}")
@@ -139,6 +141,8 @@ def train(
     >>> regard.train(corpus="reverse", model="bahdanau", preset="tiny", out="run", settings=settings)
     Translator(run: bahdanau, ... weights on ...)
     """
+    if not isinstance(out, str | Path):
+        raise ConfigError(f"out is the folder of the run, a path; got {type(out).__name__}.")
     run, since, begin = Path(out), time.monotonic(), starter(on, workers, address)
     experiment, _ = plan(run, config, model, preset, settings, minutes, **data)
     observer, enough = observe or in_notebook(), False

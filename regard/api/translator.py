@@ -470,7 +470,7 @@ class Translator(Trained):
         """
         from regard.api.aligning import align_pair
 
-        return align_pair(self, source, target)
+        return align_pair(self, clean(source), clean(target))
 
     def link_words(
         self, sources: Sequence[str], targets: Sequence[str], terms: TermPairs | None = None

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -29,6 +29,9 @@ from regard.cli.text import (
 from regard.errors import ConfigError, DataError, check_file, counted
 from regard.text.lines import REPLACED, Reading
 
+if TYPE_CHECKING:
+    from regard.evaluate.confidence import Trust
+
 DEFAULT = "en-fr"  # the model for a sentence without the name of a run
 
 
@@ -49,20 +52,17 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Trust:
+class Trusted:
     """How far a translation is to be trusted."""
 
     confidence: Annotated[
-        bool, Option("--confidence", help="Calibrated confidence (0 to 1), tab, translation; words with --json.")
+        bool,
+        Option("--confidence", help="Calibrated confidence (0 to 1), tab, translation; words with --json; XLIFF too."),
     ] = False
     min_confidence: Annotated[
         float | None,
-        Option(min=0, max=1, help="Leave a line below this confidence empty, and count such lines."),
+        Option(help="Leave a line below this confidence (0 to 1) empty; in PO and XLIFF files, mark it for review."),
     ] = None
-
-    @property
-    def wanted(self) -> bool:
-        return self.confidence or self.min_confidence is not None
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def translate(
         bool, Option("--no-fuzzy", help="With --out: do not mark translations in PO and XLIFF files for review.")
     ] = False,
     words: Terms,
-    trust: Trust,
+    trust: Trusted,
     device: Device = "auto",
     engine: Engine = "regard",
     shards: Shards,
@@ -160,8 +160,10 @@ def translate(
     empty line, and the exit code is 2. The confidence of a line is that of its least certain sentence.
     """
     from regard.config import read
+    from regard.evaluate.confidence import Trust
     from regard.runs.included import FOLDERS, find_pivot, find_run
 
+    wanted = Trust(**vars(trust))
     settings = sections_of(filter(is_setting, arguments), *(() if shards.on else ("data",)))
     names = [argument for argument in arguments if not is_setting(argument)]
     searching = {"beam": search.beam, "nbest": search.nbest, "temperature": search.temperature}
@@ -173,9 +175,7 @@ def translate(
     if shards.on:
         if options.pop("nbest") != 1 or as_json:
             raise ConfigError("--on writes one translation for each line; leave --nbest out, and use --format jsonl.")
-        if trust.wanted:
-            raise ConfigError("--on writes no confidence; leave it out, or leave out --on.")
-        options |= {"max_tokens": search.max_tokens, "device": device, "engine": engine, **vars(shards)}
+        options |= {"max_tokens": search.max_tokens, "device": device, "engine": engine, **vars(shards), **vars(trust)}
         options |= {"column": tables.column, "align": tables.align, "format": tables.form}
         return write_corpus(runs, names[1:], out, words, options)
     if not 1 <= len(names) <= 2:
@@ -192,24 +192,20 @@ def translate(
     words.check(runs)
     translator = load(runs, device, engine=engine)
     translator.settings(**options)  # refuses invalid settings before anything is read
-    if trust.wanted:
+    if wanted.wanted:
         translator.check_calibrated()
-    options |= words.read() | {"confidence": trust.wanted}
+    options |= words.read() | {"confidence": wanted.wanted}
     if out:
-        if trust.wanted:
-            raise ConfigError(
-                "--confidence and --min-confidence are for lines on standard output; leave them or --out out."
-            )
         if text is None or sentence or as_json or options["nbest"] != 1:
             example = "regard translate RUN FILE --out FILE"
             raise ConfigError(f"--out is for the translation of a file, without --json and --nbest: {example}.")
-        return write_translated(translator, Path(text), out, {**options, "fuzzy": not no_fuzzy})
+        return write_translated(translator, Path(text), out, {**options, "fuzzy": not no_fuzzy, **vars(trust)})
     if text is not None and not sentence:
         check_file(text)
         check_no_markup(Path(text), names[0])
     lines = [[text or ""]] if sentence else batches(Path(text) if text else None, reading)
     nbest = 0 if options.get("temperature") else options["nbest"]  # samples may be equal
-    notes = Notes(translator, search.max_tokens, nbest, reading.invalid == "replace", trust.min_confidence)
+    notes = Notes(translator, search.max_tokens, nbest, reading.invalid == "replace", wanted)
     print_lines(translator, lines, {"max_tokens": search.max_tokens, **options}, notes, as_json, trust.confidence)
 
 
@@ -229,7 +225,8 @@ def print_lines(
             for line, translation in zip(batch, found, strict=True):
                 done += 1
                 notes.add(done, line, translation)
-                text, sure = "" if notes.withholds(translation) else translation.text, translation.confidence
+                sure = translation.confidence
+                text = "" if notes.trust.doubts(sure) else translation.text
                 if as_json:
                     marks = {name: getattr(translation, name) for name in ("unknown", "flags", "unplaced")}
                     marks |= {"confidence": sure and asdict(sure)} if options["confidence"] else {}
@@ -245,13 +242,18 @@ def print_lines(
 def row(candidate: Any, confidence: bool, notes: "Notes") -> str:
     """A candidate with its score, and with its confidence where that is wanted."""
     sure = f"{candidate.confidence.sentence:.3f}\t" if confidence and candidate.confidence else ""
-    return f"{candidate.score:.4f}\t{sure}{'' if notes.withholds(candidate) else candidate.text}"
+    return f"{candidate.score:.4f}\t{sure}{'' if notes.trust.doubts(candidate.confidence) else candidate.text}"
 
 
 def check_no_markup(file: Path, run: str, more: str = "") -> None:
     """Refuse a document whose markup would be translated as text; `more` follows --out in the sentence."""
     from regard.files.document import format_of
 
+    if not more and file.suffix == ".jsonl":
+        raise ConfigError(
+            f"{file.name} has JSON objects, not lines of text; name their text, as in regard translate {run} {file} "
+            "--on local --column text --out FOLDER."
+        )
     form = format_of(str(file))
     if form is not None and form.markup:
         raise ConfigError(
@@ -278,7 +280,9 @@ def write_corpus(
         )
     for file in inputs:
         check_no_markup(Path(file), str(runs[0]), " and without --on")
-    watch("translating", out, partial(translate_corpus, runs, inputs, out, **given))
+    found = watch("translating", out, partial(translate_corpus, runs, inputs, out, **given))
+    if found.doubted is not None:
+        note_doubts(found.doubted, found.lines, "lines", given["min_confidence"])
 
 
 def write_translated(translator: "regard.Translator", file: Path, out: Path, options: dict[str, Any]) -> None:
@@ -291,6 +295,8 @@ def write_translated(translator: "regard.Translator", file: Path, out: Path, opt
     typer.echo(
         f"{out}: {counted(found.segments, 'segment')}, {counted(found.sentences, 'sentence')} translated", err=True
     )
+    if options["min_confidence"] is not None:
+        note_doubts(found.doubted, found.segments, "segments", options["min_confidence"], "")
     if not found.segments:
         typer.echo(f"no text was found in {file}; check that it is what its ending says", err=True)
     for flag, count in found.flags.items():
@@ -310,10 +316,10 @@ class Notes:
         max_tokens: int,
         nbest: int,
         replaces: bool,
-        least: float | None = None,
+        trust: "Trust",
     ) -> None:
         self.translator, self.max_tokens, self.nbest = translator, max_tokens, nbest
-        self.least, self.withheld = least, 0  # the smallest confidence of a line that is printed
+        self.trust, self.withheld = trust, 0  # lines that are left empty
         self.replaces = replaces  # whether bytes that are not UTF-8 become U+FFFD
         self.unknown = self.too_long = self.fewer = self.replaced = 0
         self.lowered = False
@@ -333,7 +339,7 @@ class Notes:
             notes.insert(0, f"the translation did not end by itself ({found.finished})")
         for note in notes:
             typer.echo(f"line {number}: {note}", err=True)
-        self.withheld += self.withholds(found)
+        self.withheld += self.trust.doubts(found.confidence)
         self.fewer += len(found.nbest) < self.nbest and found.finished not in ("empty", "too long")
         self.replaced += self.replaces and REPLACED in line
         self.lowered = self.lowered or "lower-cased" in found.flags
@@ -341,10 +347,6 @@ class Notes:
         for word in found.unknown:
             if word not in self.first and len(self.first) <= WORDS_SHOWN:
                 self.first[word] = number
-
-    def withholds(self, found: Any) -> bool:
-        """Whether a translation is left empty: its confidence is too small."""
-        return self.least is not None and found.confidence is not None and found.confidence.sentence < self.least
 
     def conclude(self, lines: int) -> None:
         """Report what concerns all lines; raise an error if some were too long."""
@@ -360,15 +362,18 @@ class Notes:
             typer.echo(f"{note}; a wider --beam may find more", err=True)
         if self.lowered:
             typer.echo(NOTES["lower-cased"], err=True)
-        if self.least is not None:
-            typer.echo(
-                f"left empty, with a confidence below {self.least:g}: {self.withheld} of {lines} lines", err=True
-            )
+        if self.trust.min_confidence is not None:
+            note_doubts(self.withheld, lines, "lines", self.trust.min_confidence)
         if self.too_long:
             raise DataError(
                 f"Lines of more than {counted(self.max_tokens, 'token')} were left empty, {self.too_long} of {lines}; "
                 f"split them into sentences, or pass a larger --max-tokens."
             )
+
+
+def note_doubts(count: int, total: int, what: str, least: float, how: str = "left empty, ") -> None:
+    """Say how many translations had too little confidence."""
+    typer.echo(f"{how}with a confidence below {least:g}: {count} of {total} {what}", err=True)
 
 
 def details(found: Any) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def read_rows(path: str, column: str = "", digests: Digests | None = None) -> It
 
     A row of JSONL or Parquet may have line breaks; null is an empty row.
     """
-    kind = Path(path.removesuffix(packing(path))).suffix
+    kind = kind_of(path)
     if kind == ".parquet":
         pq = need_parquet()
         with pq.ParquetFile(path) as file:
@@ -129,6 +129,11 @@ def read_rows(path: str, column: str = "", digests: Digests | None = None) -> It
                     f"1; got {column}."
                 )
             yield cells[int(column) - 1]
+
+
+def kind_of(path: str) -> str:
+    """The extension of a file, without that of its compression."""
+    return Path(path.removesuffix(packing(path))).suffix
 
 
 def packing(path: str) -> str:
@@ -203,6 +208,8 @@ def _input(path: str, sha256: str, size: int, changed: int, lines: int, beside: 
 def _measure(paths: Sequence[str], column: str) -> Input:
     measured = []
     for path in paths:
+        if kind_of(path) == ".jsonl" and not column:
+            raise DataError(f"{path} has JSON objects, not lines of text; pass --column, the name of their text.")
         digests: Digests = {}
         lines, about = sum(1 for _ in read_rows(path, column, digests)), os.stat(path)
         measured.append(Input(path, digests.get(path) or digest(path), about.st_size, about.st_mtime_ns, lines))
@@ -322,9 +329,13 @@ def join(plan: Plan, out: Path, form: str, text: Callable[[dict[str, Any]], str]
 def fold(name: str, combine: Callable[[Iterator[dict[str, Any]]], bytes], plan: Plan, out: Path) -> list[Path]:
     """Write one output for the whole corpus, made of all results in order, then the manifest."""
     check_unchanged(plan, out)
-    results = (json.loads(line) for shard in plan.shards() for line in _whole(out, shard))
-    write_atomically(out / name, combine(results))
+    write_atomically(out / name, combine(read_all(plan, out)))
     return _conclude(out, {name: digest(out / name)})
+
+
+def read_all(plan: Plan, out: Path) -> Iterator[dict[str, Any]]:
+    """The results of all shards, in order."""
+    return (json.loads(line) for shard in plan.shards() for line in _whole(out, shard))
 
 
 def check_unchanged(plan: Plan, out: Path) -> None:

@@ -63,15 +63,6 @@ def _forms(entry: str) -> tuple[str, str]:
     return one, many or one + "s"
 
 
-def _nouns() -> dict[str, list[Noun]]:
-    found: dict[str, list[Noun]] = {}
-    for kind, table in _TABLES["nouns"].items():
-        for english, french, gender in _entries(table):
-            noun = Noun(_forms(english), _forms(french), gender == "f", kind)
-            found.setdefault(kind, []).append(noun)
-    return found
-
-
 def _adjectives() -> list[Adjective]:
     found = []
     for place, table in _TABLES["adjectives"].items():
@@ -93,22 +84,19 @@ def conjugate(infinitive: str) -> tuple[tuple[str, ...], str]:
     return (stem + "e", stem + "es", stem + "e", stem + "ons", stem + "ent"), stem + "é"
 
 
-def _verbs() -> dict[str, list[Verb]]:
-    found: dict[str, list[Verb]] = {}
-    for pattern, table in _TABLES["verbs"].items():
-        for english, third, past, french, *objects in _entries(table):
-            base, _, particle = english.partition(":")
-            infinitive = french.replace("~", " ").removesuffix("+")
-            present, participle = conjugate(infinitive.split(" ")[0])
-            regular = base + ("es" if base.endswith(("s", "sh", "ch", "x")) else "s")
-            forms = (base, regular if third == "-" else third, past)
-            kinds = _kinds(objects[0]) if objects else ()
-            verb = Verb(forms, particle, infinitive, present, participle, french.endswith("+"), pattern, kinds)
-            found.setdefault(pattern, []).append(verb)
-    return found
+def _verb(pattern: str, english: str, third: str, past: str, french: str, objects: str = "") -> Verb:
+    base, _, particle = english.partition(":")
+    infinitive = french.replace("~", " ").removesuffix("+")
+    present, participle = conjugate(infinitive.split(" ")[0])
+    regular = base + ("es" if base.endswith(("s", "sh", "ch", "x")) else "s")
+    forms, kinds = (base, regular if third == "-" else third, past), _kinds(objects) if objects else ()
+    return Verb(forms, particle, infinitive, present, participle, french.endswith("+"), pattern, kinds)
 
 
-NOUNS = _nouns()
+NOUNS = {
+    kind: [Noun(_forms(english), _forms(french), gender == "f", kind) for english, french, gender in _entries(table)]
+    for kind, table in _TABLES["nouns"].items()
+}
 NAMES = {noun.english[0]: noun for nouns in NOUNS.values() for noun in nouns}
 # what can be written, opened or drunk; `objects` may name these instead of a kind
 NOUNS["book"] = [NAMES[name] for name in ("book", "letter", "newspaper")]
@@ -116,7 +104,7 @@ NOUNS["box"] = [NAMES[name] for name in ("box", "book", "letter", "bag", "umbrel
 NOUNS["drink"] = [NAMES[name] for name in ("water", "milk", "coffee", "tea", "wine")]
 ADJECTIVES = _adjectives()
 FITTING = {kind: [entry for entry in ADJECTIVES if kind in entry.fits] for kind in ANY}
-VERBS = _verbs()
+VERBS = {pattern: [_verb(pattern, *entry) for entry in _entries(table)] for pattern, table in _TABLES["verbs"].items()}
 
 ASPIRATED = frozenset({"héros", "hibou", "hiboux", "huit"})  # an h that elides nothing
 

@@ -3,6 +3,7 @@
 import datetime
 import random
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import NamedTuple
 
 from regard.corpora import SYLLABLES, WORDS, Example, distinct, names, phrasebook, questions, tales
@@ -14,18 +15,8 @@ _ENDINGS = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"}  
 _MONTHS, _WEEKDAYS, _FORMATS = (WORDS["dates"][name] for name in ("months", "weekdays", "formats"))
 
 
-def generate_copy(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
-    """Random syllables, and the same sequence."""
-    return _sequences(size, seed, min_words, max_words, lambda places: places)
-
-
-def generate_reverse(size: int, seed: int, min_words: int, max_words: int) -> list[Example]:
-    """Random syllables, and the reversed sequence."""
-    return _sequences(size, seed, min_words, max_words, lambda places: places[::-1])
-
-
-def _sequences(size: int, seed: int, fewest: int, most: int, order: Callable[[range], range]) -> list[Example]:
-    """Sequences of syllables, and the same in another order."""
+def _sequences(order: Callable[[range], range], size: int, seed: int, fewest: int, most: int) -> list[Example]:
+    """Sequences of random syllables, and the same in another order."""
 
     def write(draw: random.Random) -> Example:
         words = draw.choices(SYLLABLES, k=draw.randint(fewest, most))
@@ -35,6 +26,10 @@ def _sequences(size: int, seed: int, fewest: int, most: int, order: Callable[[ra
 
     room = sum(len(SYLLABLES) ** length for length in range(fewest, most + 1))
     return distinct("sequences", size, seed, room // 2, write, "data.max_words higher")
+
+
+generate_copy = partial(_sequences, lambda places: places)
+generate_reverse = partial(_sequences, lambda places: places[::-1])
 
 
 def _write_date(draw: random.Random) -> Example:

@@ -59,13 +59,18 @@ class PackedBatch(NamedTuple):
     target: Tensor  # [1, M]
 
 
-class Pairs(Protocol):
-    """The interface of a dataset for batching."""
+class Examples(Protocol):
+    """The interface of a dataset, of every task."""
+
+    @property
+    def sides(self) -> tuple[Lengths, Lengths]:
+        """The lengths [N] of both sides of all examples, by which batches are planned."""
+        ...
 
     def __len__(self) -> int: ...
 
-    def take(self, indices: Sequence[int], epoch: int = 0) -> tuple[Sequence[Row], Sequence[Row]]:
-        """Sources and targets with END; `epoch` matters if segmentations are sampled."""
+    def batch(self, numbers: Sequence[int], epoch: int = 0) -> Any:
+        """These examples (possibly none), in that order, as a NamedTuple of tensors on the CPU."""
         ...
 
 
@@ -225,12 +230,3 @@ def pad(rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
     if len(rows):
         filled[np.arange(filled.shape[1]) < lengths[:, None]] = np.concatenate([np.asarray(row) for row in rows])
     return torch.from_numpy(filled), torch.from_numpy(lengths)
-
-
-def make_batch(pairs: Pairs, indices: Sequence[int], epoch: int = 0) -> Batch:
-    """The pairs `indices` as one batch, in that order; without indices, an empty batch."""
-    chosen = [int(index) for index in indices]
-    sources, targets = pairs.take(chosen, epoch)
-    source, source_lengths = pad(sources)  # [B, S], [B]
-    target, target_lengths = pad(targets)  # [B, T], [B]
-    return Batch(torch.tensor(chosen, dtype=torch.int64), source, source_lengths, target, target_lengths)

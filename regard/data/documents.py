@@ -52,7 +52,12 @@ def document_files(config: DocumentDataConfig, files: tuple[str, ...]) -> Corpus
             for number, line in enumerate(read_lines(path, config, digests), start=1):
                 total += 1
                 where = f"{path}, line {number}"
-                text, label = _from_json(line, config, where) if kind == ".jsonl" else _from_tsv(line, where)
+                if kind == ".jsonl":
+                    text, label = _from_json(line, config, where)
+                else:
+                    label, tab, text = line.partition("\t")
+                    if not tab or not label:
+                        raise DataError(f"{where}: expected label, tab and text; got {line[:40]!r}.")
                 yield Labelled(total, text, label)
 
     return Corpus(read, files, [config.invalid])
@@ -72,13 +77,6 @@ def _from_json(line: str, config: DocumentDataConfig, where: str) -> tuple[str, 
     if not isinstance(text, str) or not isinstance(label, str | int):
         raise DataError(f"{where}: '{config.text}' must be text and '{config.label}' text or an integer.")
     return text, str(label)
-
-
-def _from_tsv(line: str, where: str) -> tuple[str, str]:
-    label, tab, text = line.partition("\t")
-    if not tab or not label:
-        raise DataError(f"{where}: expected label, tab and text; got {line[:40]!r}.")
-    return text, label
 
 
 def find_documents(config: DocumentDataConfig) -> Corpus[Labelled]:
@@ -172,12 +170,13 @@ class DocumentSet:
         self.words, self.lengths, self.labels = words.values, lengths.values, label
         self.counts = lengths.lengths[:]
         self.sizes = words.lengths[:]  # [D] words of each document
+        self.sides = self.sizes, self.sizes
 
     def __len__(self) -> int:
         return len(self.counts)
 
-    def batch(self, numbers: Sequence[int]) -> DocumentBatch:
-        """The documents `numbers`, in that order; without numbers, an empty batch."""
+    def batch(self, numbers: Sequence[int], epoch: int = 0) -> DocumentBatch:
+        """These documents, in that order."""
         chosen = [int(number) for number in numbers]
         words, lengths = ([column.row(k) for k in chosen] for column in (self._words, self._lengths))
         nothing = np.zeros(0, np.int64)  # there may be no documents

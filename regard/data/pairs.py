@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batching import Batch, round_up
+from regard.data.batching import Batch, pad, round_up
 from regard.data.corpus import GOLD, SIDES, Pair, every_nth, find_corpus, note_files, open_corpus, with_links
 from regard.data.encoding import Encoding, Rows, Tally, have_text, train_vocabulary
 from regard.data.segmentations import seeds_for
@@ -64,38 +64,31 @@ def link_pieces(links_of: Callable[[int], Array], vocabularies: Sequence[Vocabul
     return torch.from_numpy(found)
 
 
-def same_words(vocabulary: Vocabulary, ids: list[int], text: str) -> bool:
-    """Whether the words of `text` can be recovered from its ids; an unknown space character hides a word."""
-    words = vocabulary.words_of(ids)
-    return bool(words) and max(words) + 1 == len(text.split())
-
-
 class PairSet:
     """Pairs of id rows with END. `lines` are their line numbers in the corpus, `links` their word links."""
 
     def __init__(self, source: Column, target: Column, line: Array, links: Column | None = None) -> None:
-        self.columns = (source, target)
-        self.source_lengths, self.target_lengths = source.lengths, target.lengths  # [N] END counted
-        self.lines = line  # [N]
-        self.aligned = links
+        self.columns, self.lines, self.aligned = (source, target), line, links
+        self.sides = source.lengths, target.lengths  # [N] each, END counted
 
     def __len__(self) -> int:
         return len(self.lines)
 
-    def pair(self, index: int) -> tuple[Array, Array]:
-        """Source and target ids of pair `index`, each ending with END."""
-        return self.columns[0].row(index), self.columns[1].row(index)
+    def take(self, numbers: Sequence[int], epoch: int = 0) -> list[list[Array]]:
+        """The sources and the targets of the pairs `numbers`, each ending with END."""
+        return [column.take(numbers) for column in self.columns]
 
-    def take(self, indices: Sequence[int], epoch: int = 0) -> tuple[list[Array], list[Array]]:
-        """The sources and the targets of the pairs `indices`."""
-        return self.columns[0].take(indices), self.columns[1].take(indices)
+    def batch(self, numbers: Sequence[int], epoch: int = 0) -> Batch:
+        """These pairs, in that order."""
+        (source, source_lengths), (target, target_lengths) = map(pad, self.take(numbers, epoch))
+        return Batch(torch.tensor(numbers, dtype=torch.int64), source, source_lengths, target, target_lengths)
 
     def links(self, index: int) -> Array:
         """The links [L, 2] of pair `index`, (source word, target word); none if the corpus is not aligned."""
         return self.aligned.row(index).reshape(-1, 2) if self.aligned else np.zeros((0, 2), np.uint32)
 
 
-class Resampled:
+class Resampled(PairSet):
     """Pairs whose segmentation changes with every epoch: subword regularisation.
 
     The segmentation of a pair is a pure function of seed, epoch and index. Batches are planned with the lengths of the
@@ -103,38 +96,36 @@ class Resampled:
     by the best segmentation. So a GPU sees few batch shapes: those of `room`.
     """
 
-    def __init__(self, pairs: PairSet, vocabularies: Sequence[Vocabulary], amount: float, seed: int, most: int) -> None:
-        self.pairs, self.seed, self.most = pairs, seed, most
+    def __init__(
+        self, columns: dict[str, Any], vocabularies: Sequence[Vocabulary], amount: float, seed: int, most: int
+    ) -> None:
+        super().__init__(**columns)
+        self.seed, self.most = seed, most
         source, target = vocabularies
         first = source.sampler(amount)
         self.samplers = first, first if target is source else target.sampler(amount)
-        self.source_lengths, self.target_lengths = pairs.source_lengths, pairs.target_lengths
-        self.lines, self.links = pairs.lines, pairs.links
-        some = np.unique(np.linspace(0, max(0, len(pairs) - 1), min(len(pairs), _MEASURED)).astype(np.int64)).tolist()
-        best, drawn = (sum(map(len, chain(*sides))) for sides in (pairs.take(some), self.draw(some, 0)))
+        some = np.unique(np.linspace(0, max(0, len(self) - 1), min(len(self), _MEASURED)).astype(np.int64)).tolist()
+        best, drawn = (sum(map(len, chain(*sides))) for sides in (super().take(some), self.draw(some, 0)))
         self.stretch = max(1.0, 2 * drawn / max(1, best) - 1)  # 1 + twice the average relative growth
-
-    def __len__(self) -> int:
-        return len(self.pairs)
 
     def room(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """The maximum sampled lengths for these best lengths, on the scale of `round_up`."""
         room = np.ceil(round_up(lengths) * self.stretch).astype(np.int64)
         return round_up(np.minimum(room, self.most + 1))
 
-    def take(self, indices: Sequence[int], epoch: int = 0) -> tuple[list[Array], list[Array]]:
-        """The sources and the targets of the pairs `indices`; faster for many at once."""
+    def take(self, numbers: Sequence[int], epoch: int = 0) -> list[list[Array]]:
+        """The sources and the targets of the pairs `numbers`; faster for many at once."""
         sides = []
-        for best, drawn in zip(self.pairs.take(indices), self.draw(indices, epoch), strict=True):
+        for best, drawn in zip(super().take(numbers), self.draw(numbers, epoch), strict=True):
             lengths = np.fromiter(map(len, best), np.int64, len(best))
             most = np.minimum(self.room(lengths), self.most + 1).tolist()
             sides.append([b if len(d) > m else d for b, d, m in zip(best, drawn, most, strict=True)])
-        return sides[0], sides[1]
+        return sides
 
-    def draw(self, indices: Sequence[int], epoch: int) -> Iterator[list[Array]]:
-        """The sampled sources and then targets of the pairs `indices`, whatever their length."""
-        for side, (rows, sampler) in enumerate(zip(self.pairs.take(indices), self.samplers, strict=True)):
-            yield sampler.draw(rows, seeds_for(indices, f"{self.seed}:{epoch}:{side}")) if sampler else rows
+    def draw(self, numbers: Sequence[int], epoch: int) -> Iterator[list[Array]]:
+        """The sampled sources and then targets of the pairs `numbers`, whatever their length."""
+        for side, (rows, sampler) in enumerate(zip(super().take(numbers), self.samplers, strict=True)):
+            yield sampler.draw(rows, seeds_for(numbers, f"{self.seed}:{epoch}:{side}")) if sampler else rows
 
 
 class PairEncoding(Encoding[Pair]):
@@ -199,11 +190,13 @@ class PairEncoding(Encoding[Pair]):
         return fit._replace(columns={**columns, "links": self._links(fit)} if self.aligned else columns)
 
     def _links(self, rows: Rows[Pair]) -> list[list[int]]:
-        """The links of each pair; none if its words cannot be recovered from its pieces."""
+        """The links of each pair; none if its words cannot be recovered from its pieces: an unknown space character
+        hides a word."""
         found = []
         for number, pair in enumerate(rows.items):
-            pieces = [rows.columns[side].row(number)[:-1].tolist() for side in SIDES]
-            known = all(map(same_words, self.vocabularies, pieces, self.texts(pair)))
+            pieces = (rows.columns[side].row(number)[:-1].tolist() for side in SIDES)
+            words = (one.words_of(ids) for one, ids in zip(self.vocabularies, pieces, strict=True))
+            known = [max(some, default=-1) + 1 for some in words] == [len(text.split()) for text in self.texts(pair)]
             found.append([word for link in pair.links if known for word in link])
         return found
 
@@ -213,11 +206,11 @@ class PairEncoding(Encoding[Pair]):
     def sizes(self) -> dict[str, int]:
         return {f"{side}_vocabulary": len(one) for side, one in zip(SIDES, self.vocabularies, strict=True)}
 
-    def open(self, columns: dict[str, Any], training: bool) -> PairSet | Resampled:
-        pairs, config = PairSet(**columns), self.config
+    def open(self, columns: dict[str, Any], training: bool) -> PairSet:
+        config = self.config
         if not training or not config.sampling:
-            return pairs
-        return Resampled(pairs, self.vocabularies, config.sampling, config.seed, config.max_length)
+            return PairSet(**columns)
+        return Resampled(columns, self.vocabularies, config.sampling, config.seed, config.max_length)
 
     def describe(self, train: Any, dev: Any) -> list[str]:
         source, target = self.vocabularies

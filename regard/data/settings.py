@@ -10,6 +10,8 @@ from regard.errors import ConfigError, brief
 from regard.text.lines import Reading
 from regard.text.normalise import FORMS
 
+_HELD_OUT = "number of {} to hold out for validation if no files are given, at most a tenth"
+_KINDS = ("bpe", "unigram", "word", "char")
 _CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")  # of a language, with script, region and variants
 
 
@@ -42,11 +44,9 @@ class DataConfig(Reading):
     dev_target: str | tuple[str, ...] = setting("", "file or list of files with validation targets")
     dev_tsv: str | tuple[str, ...] = setting("", "file or list of files with tab-separated validation pairs")
     dev_tmx: str | tuple[str, ...] = setting("", "translation memory or list of them (TMX, XLIFF or PO) for validation")
-    held_out: int = setting(
-        1_000, "number of pairs to hold out for validation if no files are given, at most a tenth", "[0, inf)"
-    )
+    held_out: int = setting(1_000, _HELD_OUT.format("pairs"), "[0, inf)")
 
-    subwords: str = setting("bpe", "type of token", ("bpe", "unigram", "word", "char"))
+    subwords: str = setting("bpe", "type of token", _KINDS)
     vocabulary: int = setting(8_000, "maximum vocabulary size, including the four symbols", "[5, inf)")
     vocabulary_from: str = setting(
         "", "run folder whose vocabularies to use instead of making new ones, as an ensemble needs"
@@ -92,11 +92,9 @@ class CaptionConfig(Reading):
     corpus: str = setting("", "name of a built-in, generated corpus", ("", "shapes"))
     size: int = setting(6_000, "number of pictures to draw for a built-in corpus", "[2, inf)")
     seed: int = setting(1, "seed for the drawn pictures and the held-out split")
-    held_out: int = setting(
-        500, "number of pictures to hold out for validation if no files are given, at most a tenth", "[0, inf)"
-    )
+    held_out: int = setting(500, _HELD_OUT.format("pictures"), "[0, inf)")
 
-    subwords: str = setting("word", "type of token", ("bpe", "unigram", "word", "char"))
+    subwords: str = setting("word", "type of token", _KINDS)
     vocabulary: int = setting(10_000, "maximum vocabulary size, including the four symbols", "[5, inf)")
     lowercase: bool = setting(True, "lower-case the captions")
     bare: bool = setting(True, "remove punctuation, as is usual when captions are scored")
@@ -124,9 +122,7 @@ class DocumentDataConfig(Reading):
     corpus: str = setting("", "name of a built-in, generated corpus: reviews")
     size: int = setting(4_000, "number of documents to generate for a built-in corpus", "[2, inf)")
     seed: int = setting(1, "seed for the generated corpus and the held-out split")
-    held_out: int = setting(
-        1_000, "number of documents to hold out for validation if no files are given, at most a tenth", "[0, inf)"
-    )
+    held_out: int = setting(1_000, _HELD_OUT.format("documents"), "[0, inf)")
     text: str = setting("text", "name of the JSON field with the text")
     label: str = setting("label", "name of the JSON field with the label")
     classes: tuple[str, ...] = setting(
@@ -153,10 +149,8 @@ class TextDataConfig(Reading):
     corpus: str = setting("", "name of a built-in, generated text: tales")
     size: int = setting(8_000, "number of lines to generate for a built-in text", "[2, inf)")
     seed: int = setting(1, "seed for the generated text and the held-out split")
-    held_out: int = setting(
-        1_000, "number of lines to hold out for validation if no files are given, at most a tenth", "[0, inf)"
-    )
-    subwords: str = setting("bpe", "type of token", ("bpe", "unigram", "word", "char"))
+    held_out: int = setting(1_000, _HELD_OUT.format("lines"), "[0, inf)")
+    subwords: str = setting("bpe", "type of token", _KINDS)
     vocabulary: int = setting(8_000, "maximum vocabulary size, including the four symbols", "[5, inf)")
     byte_fallback: bool = setting(True, "encode characters outside the vocabulary as bytes, so that none is unknown")
     form: str = setting("none", "before tokenising: a Unicode normal form, or punctuation or quotes as ASCII", FORMS)

@@ -45,15 +45,12 @@ class TextRows(Column):
             place = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)  # [R] of a row in its line
             starts = np.append(np.repeat(lines.offsets[:-1], rows) + max_length * place, size)
         super().__init__(lines.values, starts)
+        self.sides = self.lengths, self.lengths
+        self.tokens = size  # everything that is predicted: words and ends of lines
 
-    @property
-    def tokens(self) -> int:
-        """Everything that is predicted: words and ends of lines."""
-        return len(self.values)
-
-    def batch(self, numbers: Sequence[int]) -> TextBatch:
-        """The rows of these numbers, padded to one length."""
-        return TextBatch(*pad([self.row(int(number)) for number in numbers]))
+    def batch(self, numbers: Sequence[int], epoch: int = 0) -> TextBatch:
+        """These rows, padded to one length."""
+        return TextBatch(*pad(self.take(numbers)))
 
 
 class StreamBatch(NamedTuple):
@@ -70,25 +67,16 @@ class TextStreams:
     part."""
 
     def __init__(self, values: Array, streams: int, context: int) -> None:
-        self.values, self.streams, self.context = values, streams, context
+        self.values, self.streams, self.context, self.tokens = values, streams, context, len(values)
         self.offsets = np.arange(streams + 1) * len(values) // streams  # [streams + 1]
         self.steps = -(-int(np.diff(self.offsets).max()) // context)  # rows of the longest part
-
-    @property
-    def tokens(self) -> int:
-        """Everything that is predicted: words and ends of lines."""
-        return len(self.values)
-
-    @property
-    def lengths(self) -> Array:
-        """The longest row."""
-        return np.array([min(self.context, self.tokens)])
+        self.lengths = np.array([min(context, len(values))])  # of the longest row
 
     def plan(self) -> list[Array]:
         """The numbers of the rows that are read in parallel, for each step."""
         return [step * self.streams + np.arange(self.streams) for step in range(self.steps)]
 
-    def batch(self, numbers: Sequence[int]) -> StreamBatch:
+    def batch(self, numbers: Sequence[int], epoch: int = 0) -> StreamBatch:
         """The rows `numbers`, all of the same step, with PAD after the end of a part."""
         steps, parts = np.divmod(np.asarray(numbers, np.int64), self.streams)
         places = (self.offsets[parts] + steps * self.context)[:, None] + np.arange(self.context)  # [B, T]

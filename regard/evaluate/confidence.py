@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.config import Settings, setting
 from regard.errors import DataError
 from regard.text.languages import common_words, other_language
 
@@ -25,7 +26,7 @@ DETACHED = 0.1  # weight of all detached sources, as a share of the true ones
 LEAST = 50  # sentences to fit on: each signal needs several
 _RIDGE = 1e-5  # keeps the slopes finite where a signal is constant or separates the labels
 SURE = 1e-3  # added to a negative log-probability, whose logarithm is taken
-_EDGES = re.compile(r"^\W+|\W+$")
+_EDGES = re.compile(r"^\W+|(?<!\W)\W+$")
 
 
 class Judged(NamedTuple):
@@ -229,6 +230,24 @@ class Confidence:
 
     sentence: float
     words: list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Trust(Settings):
+    """What is done with the confidence of translations."""
+
+    table = "translate"
+
+    confidence: bool = setting(False, "whether the confidence is written")
+    min_confidence: float | None = setting(None, "the confidence below which a translation is not used", "[0, 1]")
+
+    @property
+    def wanted(self) -> bool:
+        return self.confidence or self.min_confidence is not None
+
+    def doubts(self, found: Confidence | None) -> bool:
+        """Whether a translation is not to be used."""
+        return self.min_confidence is not None and found is not None and found.sentence < self.min_confidence
 
 
 @dataclass(frozen=True)

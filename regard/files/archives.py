@@ -17,11 +17,12 @@ from xml.parsers import expat
 
 from regard.errors import DataError
 from regard.files import html
-from regard.files.segment import Builder, Part, framed
+from regard.files.segment import Builder, Part, framed, keep_outer_breaks
 
 LARGEST = 256 << 20  # bytes of all members, uncompressed; they are copied in blocks
 LARGEST_TEXT = 32 << 20  # bytes of the members to translate, which are in memory
 MOST_MEMBERS = 10_000
+_TAG = re.compile(r"</?([\w:]{1,100})")
 _OUTSIDE = re.compile(r"^[/\\]|(?:^|[/\\])\.\.(?:[/\\]|$)|[:\0]")
 
 
@@ -107,7 +108,7 @@ _TEXT = html.Rules(
         "text:note", "draw:frame", "office:annotation", "office:automatic-styles", "office:styles", "office:scripts",
         "office:font-face-decls", "text:sequence-decls", "text:tracked-changes", "table:calculation-settings",
     )),
-    void=(), raw=(), ignore_case=False,
+    void=(), raw=(), breaks=frozenset(("text:line-break", "text:s", "text:tab")), ignore_case=False,
 )  # fmt: skip
 ODT = Members(re.compile(r"content\.xml|styles\.xml"))
 read_odt = partial(read_members, read=partial(html.read, rules=_TEXT))
@@ -175,7 +176,8 @@ class Names(NamedTuple):
                     builder.close(close + begin, "run")
                 continue
             whole, (first, *_) = "".join(token.raw for token in run), run
-            name = (first.name or "").removeprefix(p)
+            tag = _TAG.match(whole)  # an element that is kept whole has no name
+            name = tag[1].removeprefix(p) if tag else ""
             if name in self.dropped or (first.name is None and not whole.strip()):
                 continue
             begin = f"<{p}r>\0{text}"  # the properties are not known yet
@@ -189,7 +191,7 @@ class Names(NamedTuple):
             """An unchanged paragraph as it was, otherwise without empty runs."""
             return raw if inner == raw else (opening + inner.replace("\0", base or "") + close).replace(empty, "")
 
-        yield from framed(raw, 0, len(raw), builder.build(raw, html.escape, wrap))
+        yield from framed(raw, 0, len(raw), keep_outer_breaks(builder.build(raw, html.escape, wrap)))
         yield end
 
 

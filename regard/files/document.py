@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from regard.errors import DataError, unknown
 from regard.files import archives, html, markdown, po, subtitles, xliff
-from regard.files.segment import Builder, Part, Segment, framed
+from regard.files.segment import REVIEW, Builder, Part, Review, Segment, framed
 from regard.text.lines import bare_name
 
 LARGEST = 64 << 20  # bytes of a file
@@ -41,8 +41,9 @@ class Format(NamedTuple):
     members: archives.Members | None = None  # of an archive
     # For a bilingual format: the codes of both languages, and the words of each unit.
     pairs: Callable[[str], tuple[tuple[str, str], Iterator[tuple[str, str]]]] | None = None
-    # (source, translation, target language, fuzzy) -> the translation, with the language and states that it declares
-    finish: Callable[[str, str, str, bool], str] = lambda before, after, language, fuzzy: after
+    # (source, translation, target language, review) -> the translation, with the language and states that it declares
+    finish: Callable[[str, str, str, Review], str] = lambda before, after, language, review: after
+    rates: bool = False  # whether it has a place for the confidence of a translation
 
 
 def read_lines(text: str) -> Iterator[Part]:
@@ -56,7 +57,9 @@ def read_lines(text: str) -> Iterator[Part]:
 
 
 _HTML = Format("HTML", (html.read, html.read_attributes), html.CHARSET, "xmlcharrefreplace", finish=html.finish)
-_XLIFF = Format("XLIFF", (xliff.read,), xliff.CHARSET, "xmlcharrefreplace", pairs=xliff.pairs, finish=xliff.finish)
+_XLIFF = Format(
+    "XLIFF", (xliff.read,), xliff.CHARSET, "xmlcharrefreplace", pairs=xliff.pairs, finish=xliff.finish, rates=True
+)
 _PO = Format("PO", (po.read,), po.CHARSET, pairs=po.pairs, finish=po.finish)
 FORMATS: dict[str, Format] = {
     "txt": Format("plain text", (read_lines,), markup=False),
@@ -127,16 +130,16 @@ class Document:
         """The segments to translate, in order."""
         return [part for part in self.parts if isinstance(part, Segment)]
 
-    def write(self, inner: list[str], language: str | None = None, fuzzy: bool = True) -> bytes:
+    def write(self, inner: list[str], language: str | None = None, review: Review = REVIEW) -> bytes:
         """The file with its segments translated; `inner` is the result of `place_tags` for each segment."""
         each = iter(inner)
         text = "".join(part if isinstance(part, str) else part.wrap(next(each)) for part in self.parts)
-        return self.encode(text, language, fuzzy)
+        return self.encode(text, language, review)
 
-    def encode(self, text: str, language: str | None = None, fuzzy: bool = True) -> bytes:
+    def encode(self, text: str, language: str | None = None, review: Review = REVIEW) -> bytes:
         """A text in the encoding of the file. With the `language` of the translation ("" if it is not known), the file
-        declares it, and PO and XLIFF files mark the new translations: with `fuzzy` they need a review."""
-        text = self.form.finish(self.text, text, language, fuzzy) if language is not None else text
+        declares it, and PO and XLIFF files mark the new translations as `review` says."""
+        text = self.form.finish(self.text, text, language, review) if language is not None else text
         if self.form.members:
             return archives.pack(self.data, text)
         try:

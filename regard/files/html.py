@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from regard.files.segment import Builder, Part, framed
+from regard.files.segment import Builder, Part, Review, framed, keep_outer_breaks
 
 INLINE = frozenset((
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",
@@ -50,6 +50,7 @@ class Rules(NamedTuple):
     kept: Collection[str] = CODE
     void: Collection[str] = VOID
     raw: Collection[str] = RAW
+    breaks: Collection[str] = ()  # elements that are white space inside a sentence
     ignore_case: bool = True
 
     def is_inline(self, name: str) -> bool:
@@ -97,7 +98,7 @@ def read_attributes(text: str) -> Iterator[Part]:
         yield raw[reached:]
 
 
-def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
+def finish(before: str, after: str, language: str, review: Review) -> str:
     """The page whose `html` element declares `language`, if it declared another one."""
     found = _LANGUAGE.search(after) if language else None
     if found is None or found[1].partition("-")[0].lower() == language.partition("-")[0].lower():
@@ -136,12 +137,14 @@ def segment(run: list[Markup], rules: Rules, write: Callable[[str], str] | None 
             builder.words(unescape(token.raw))
         else:
             add_tag(builder, token, rules)
-    yield from framed(raw, start, end, builder.build(raw[start:end], escape=write or escape))
+    yield from framed(raw, start, end, keep_outer_breaks(builder.build(raw[start:end], escape=write or escape)))
 
 
 def add_tag(builder: Builder, token: Markup, rules: Rules = HTML) -> None:
     """Add a tag, comment or declaration to a segment."""
-    if not token.name or token.empty or token.name in rules.void:
+    if token.name in rules.breaks and token.empty:
+        builder.mark(token.raw, "break")
+    elif not token.name or token.empty or token.name in rules.void:
         builder.mark(token.raw, "word" if token.name == "" and token.empty else "void")
     else:
         (builder.close if token.closing else builder.open)(token.raw, token.name)

@@ -7,12 +7,13 @@ are marked as fuzzy, so that a person reviews them. Obsolete messages (#~) stay.
 import re
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple
 
 from regard.errors import DataError
 from regard.files import html
 from regard.files.place import spell
-from regard.files.segment import Builder, Part, Segment, as_it_is, find_placeholders, framed, has_words
+from regard.files.segment import Builder, Part, Review, Segment, as_it_is, find_placeholders, framed, has_words
 
 _LINE = re.compile(r'\s*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d{1,3}\])?)\s*)?"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPED = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
@@ -159,9 +160,10 @@ def _string(line: str, number: int) -> re.Match[str] | None:
     return found
 
 
-def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
+def finish(before: str, after: str, language: str, review: Review) -> str:
     """Mark the new translations of a file as fuzzy (or as not), and name the language and its plural forms."""
     lines = after.split("\n")
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))  # the first character of each line
     end = "\r" if lines[0].endswith("\r") else ""
     written: list[str] = []
     reached = 0  # lines that are written
@@ -175,7 +177,8 @@ def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
         if new.text and not fresh:
             continue
         flags = [flag for flag in new.flags if flag != "fuzzy"]
-        flags = ["fuzzy", *flags] if fuzzy and new.text else flags
+        last = max(one.last for one in new.translations.values())
+        flags = ["fuzzy", *flags] if new.text and review.marks(starts[new.first], starts[last]) else flags
         at = new.first if new.flagged is None else new.flagged
         if flags or new.flagged is not None:
             written += [*lines[reached:at], *([f"#, {', '.join(flags)}{end}"] if flags else [])]

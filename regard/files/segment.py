@@ -6,12 +6,14 @@ around the words of the translation.
 Placeholders of programs are protected too, so that each occurs exactly once in the translation: `%s`, `%(name)s`,
 `%1$s` (C, Python, PHP), `{name}`, `{0}`, `{{x}}`, `${x}`, `#{x}`, `<%= x %>` (templates), and ICU messages such as
 `{count, plural, one {# file} other {# files}}`, which are kept whole. Placeholders without a name or number depend on
-their order, so it never changes. Web and e-mail addresses are protected too, since a model may change their letters.
+their order, so it never changes. Web and e-mail addresses are protected too, since a model may change their letters,
+and so are numbers of 50 digits and more.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from regard.text.sentences import Span, split_clauses, split_sentences
 
@@ -56,6 +58,28 @@ class Segment(NamedTuple):
 
 
 Part = str | Segment
+
+
+class Review(NamedTuple):
+    """How the new translations of a PO or XLIFF file are marked."""
+
+    fuzzy: bool = True  # for review, all of them
+    least: float | None = None  # or only those with a smaller confidence
+    written: bool = False  # whether the file says what the confidence of each is
+    rated: Sequence[tuple[int, float]] = ()  # the character of the file at which each begins, and its confidence
+
+    def sure(self, begin: int, end: int) -> float | None:
+        """The smallest confidence of the translations that begin in [begin, end)."""
+        first, last = (bisect_left(self.rated, (at, -1.0)) for at in (begin, end))
+        return min((sure for _, sure in self.rated[first:last]), default=None)
+
+    def marks(self, begin: int, end: int) -> bool:
+        """Whether what begins there needs a review."""
+        sure = self.sure(begin, end)
+        return self.fuzzy if self.least is None else sure is None or sure < self.least
+
+
+REVIEW = Review()
 
 
 class Link(NamedTuple):
@@ -107,7 +131,8 @@ SYMBOL = re.compile(
     "[\ufe0f\u200d\u20e3\U000e0020-\U000e007f]*)+"
 )
 _MARKS = ".,;:!?…)]}'’»”"  # at the end of an address, part of the sentence
-_OTHERS = rf"<%|[$#]?\{{|%[A-Z][A-Z_]+%|{SYMBOL.pattern}"
+_DIGITS = r"(?<!\d)\d{50,}"  # not a number that a sentence has; a model would write it digit by digit
+_OTHERS = rf"<%|[$#]?\{{|%[A-Z][A-Z_]+%|{SYMBOL.pattern}|{_DIGITS}"
 _START = re.compile(
     rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|(?P<printf>(?:(?<!\d)(?<!\d\s)|(?=%[sd](?!\w)|%\.\d)){_PRINTF})|{_OTHERS}"
 )
@@ -308,6 +333,13 @@ def framed(raw: str, start: int, end: int, built: Segment) -> Iterator[Part]:
     yield raw[end:]
 
 
+def keep_outer_breaks(built: Segment) -> Segment:
+    """The segment whose breaks before its first and after its last word, such as an indent, stay there."""
+    ends = 0, len(built.text.rstrip(" "))
+    tags = (tag._replace(kind="void") if tag.kind == "break" and tag.at in ends else tag for tag in built.tags)
+    return built._replace(tags=tuple(tags))
+
+
 def has_words(text: str) -> bool:
     """Whether there is a letter or a digit to translate."""
     return any(map(str.isalnum, text))
@@ -332,10 +364,15 @@ class Sentences:
         self.owners = [(one, span) for one, spans in self._segments for span in spans]  # the segment of each sentence
         self.texts = [one.text[slice(*span)] for one, span in self.owners]
 
+    def group(self, each: Iterable[Any]) -> list[list[Any]]:
+        """Something of every sentence, by segments."""
+        rest = iter(each)
+        return [[next(rest) for _ in spans] for _, spans in self._segments]
+
     def join(self, written: Iterable[Sentence]) -> list[Aligned]:
         """The translation of each segment, from the translations of all sentences."""
-        each = iter(written)
-        return [join_sentences(one.text, spans, [next(each) for _ in spans]) for one, spans in self._segments]
+        pairs = zip(self._segments, self.group(written), strict=True)
+        return [join_sentences(one.text, spans, some) for (one, spans), some in pairs]
 
 
 def join_sentences(text: str, spans: list[Span], written: list[Sentence]) -> Aligned:

@@ -4,13 +4,14 @@ Expat gives the position of each element, so that only the targets are rewritten
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from xml.parsers import expat
+from xml.sax.saxutils import quoteattr
 
 from regard.errors import DataError
 from regard.files import html
-from regard.files.segment import Builder, Part, Segment, has_words
+from regard.files.segment import Builder, Part, Review, Segment, has_words
 from regard.files.xml import InertXML
 
 _UNITS = ("trans-unit", "segment")  # 1.2, 2.0
@@ -23,6 +24,8 @@ CHARSET = re.compile(rb"""<\?xml[^>]{1,200}encoding\s*=\s*["']([A-Za-z0-9_.:-]+)
 _BLOCK = 1 << 12  # bytes that are parsed together
 _EMPTY = re.compile(r"<mrk\b[^<>]*(?:/>|>\s*</mrk>)")  # a segment that is not translated yet
 _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))  # states of a target that is not a translation
+_MATCHES = 'xmlns:mtc="urn:oasis:names:tc:xliff:matches:2.0"'
+_DATA = re.compile(r"""\sdataRef(?:Start|End)?=(?:"[^"]*"|'[^']*')""")
 INLINE = html.xml_rules()
 
 
@@ -41,6 +44,9 @@ class Unit:
     target: Place = (0, 0)  # of the whole element; without one, where it goes
     target_content: Place = (0, 0)
     filled: bool = False  # whether there is a target
+    id: str = ""  # of a segment
+    holder: int = 0  # byte of the tag of its `unit`, or of the `matches` of that
+    matched: bool = False  # whether it has such
 
 
 class Reader(InertXML):
@@ -59,6 +65,7 @@ class Reader(InertXML):
         self.unit: Unit | None = None
         self.inner = ""  # source or target, while inside
         self.begun = 0
+        self.holder, self.matched = 0, False  # as in `Unit`
 
     def read(self) -> Iterator[Unit]:
         """The units, a few at a time: all of them can take many times the memory of the file."""
@@ -85,8 +92,11 @@ class Reader(InertXML):
         says = attributes.get("translate")
         stays = says == "no" if says else bool(self.stays and self.stays[-1])
         skipped = not _UNTRANSLATABLE.isdisjoint(self.path)
+        if name == "unit" or (name == "matches" and self.path[-1] == "unit"):
+            self.holder, self.matched = self.parser.CurrentByteIndex, name == "matches"
         if name in _UNITS and not skipped:
             self.unit = Unit(self.parser.CurrentByteIndex, not stays, attributes.get("state", ""))
+            self.unit.id, self.unit.holder, self.unit.matched = attributes.get("id", ""), self.holder, self.matched
         elif self.unit and not skipped and self.path[-1] in _UNITS and name in ("source", "target", "seg-source"):
             self.inner, self.begun = name, self.parser.CurrentByteIndex
             if name == "target":
@@ -176,36 +186,82 @@ def segment(data: bytes, unit: Unit) -> Segment | None:
     return built._replace(wrap=lambda inner: f"{before}{opening}>{lead}{inner}{tail}</{name}>")
 
 
-def finish(before: str, after: str, language: str, fuzzy: bool) -> str:
-    """Give every new target the state of a machine translation that needs a review (or of a translation), and name the
-    target language."""
+def finish(before: str, after: str, language: str, review: Review) -> str:
+    """Give every new target the state of a machine translation that needs a review (or of a translation), the match
+    quality that is its confidence, and name the target language."""
     data, old = after.encode("utf-8"), before.encode("utf-8")
+    review = review._replace(rated=_in_bytes(after, review.rated))
     found = Reader(data)
-    changed: list[tuple[int, int]] = []  # bytes of the tags of new targets, and of their units
+    changed: list[Unit] = []
     for was, now in zip(Reader(old).read(), found.read(), strict=True):
         if old[slice(*was.target_content)] != data[slice(*now.target_content)]:
-            changed.append((now.target[0], now.begin))
+            changed.append(now)
     version_2 = found.version.startswith("2")
-    marks: dict[str, str | None] = {"state": "translated", "subState": "mt:review" if fuzzy else None}
-    if not version_2:
-        marks = {"state": "translated", "state-qualifier": None}
-        marks = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"} if fuzzy else marks
-    edits: list[tuple[int, dict[str, str | None]]] = [
-        (at, {"trgLang" if version_2 else "target-language": language}) for at in found.unnamed if language
-    ]
-    edits += [(place[version_2], marks) for place in changed]
+    edits: list[tuple[int, int, str]] = []  # bytes [begin, end) that are replaced
+    for at in found.unnamed if language else ():
+        edits.append(_edit(data, at, {"trgLang" if version_2 else "target-language": language}))
+    matches: dict[tuple[int, bool], list[str]] = {}  # by their holder
+    for number, unit in enumerate(changed):
+        reviewed, sure = review.marks(*unit.target), review.sure(*unit.target) if review.written else None
+        marks: dict[str, str | None] = {"state": "translated", "subState": "mt:review" if reviewed else None}
+        if version_2 and sure is not None:
+            if not unit.id:
+                unit.id = marks["id"] = f"regard-{number}"
+            matches.setdefault((unit.holder, unit.matched), []).append(_match(data, unit, sure))
+        elif sure is not None:
+            edits.append((unit.target[1], unit.target[1], _alternative(data, unit, sure)))
+        if not version_2:
+            marks = {"state": "translated", "state-qualifier": None}
+            marks = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"} if reviewed else marks
+        edits.append(_edit(data, unit.begin if version_2 else unit.target[0], marks))
+    for (holder, matched), some in matches.items():
+        at, inner = _tag_end(data, holder), "".join(some)
+        edits.append((at, at, inner if matched else f"<mtc:matches {_MATCHES}>{inner}</mtc:matches>"))
     parts, reached = list[str](), 0
-    for at, values in sorted(edits, key=lambda edit: edit[0]):
-        end = _tag_end(data, at)
-        tag = data[at:end].decode("utf-8")
-        for name, value in values.items():
-            tag = re.sub(rf"""(?<!\s)\s++{name}\s*+=\s*+(?:"[^"]*"|'[^']*')""", "", tag)
-            if value is not None:
-                bare = tag.removesuffix(">").removesuffix("/").rstrip()
-                tag = f'{bare} {name}="{value}"{tag[len(bare) :]}'
-        parts += [data[reached:at].decode("utf-8"), tag]
+    for begin, end, text in sorted(edits):
+        parts += [data[reached:begin].decode("utf-8"), text]
         reached = end
     return "".join([*parts, data[reached:].decode("utf-8")])
+
+
+def _in_bytes(text: str, rated: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The places of confidences in a text, as bytes of it in UTF-8."""
+    found, reached, size = list[tuple[int, float]](), 0, 0
+    for at, sure in rated:
+        reached, size = at, size + len(text[reached:at].encode("utf-8"))
+        found.append((size, sure))
+    return found
+
+
+def _edit(data: bytes, at: int, values: dict[str, str | None]) -> tuple[int, int, str]:
+    """A tag with these values of attributes; None: without it."""
+    end = _tag_end(data, at)
+    tag = data[at:end].decode("utf-8")
+    for name, value in values.items():
+        tag = re.sub(rf"""(?<!\s)\s++{name}\s*+=\s*+(?:"[^"]*"|'[^']*')""", "", tag)
+        if value is not None:
+            bare = tag.removesuffix(">").removesuffix("/").rstrip()
+            tag = f'{bare} {name}="{value}"{tag[len(bare) :]}'
+    return at, end, tag
+
+
+def _alternative(data: bytes, unit: Unit, sure: float) -> str:
+    """XLIFF 1.2: the translation once more as a match, the only element that has a quality."""
+    prefix, inner = unit.name.removesuffix("source"), data[slice(*unit.target_content)].decode("utf-8")
+    name = f"{prefix}alt-trans"
+    return f'<{name} match-quality="{sure:.0%}" origin="regard"><{prefix}target>{inner}</{prefix}target></{name}>'
+
+
+def _match(data: bytes, unit: Unit, sure: float) -> str:
+    """XLIFF 2: the translation as a candidate for the segment. Codes are without the data that only a unit holds."""
+    source, target = (
+        _DATA.sub("", data[slice(*place)].decode("utf-8")) for place in (unit.source, unit.target_content)
+    )
+    name = unit.name.removesuffix("source") + "target"
+    return (
+        f'<mtc:match {_MATCHES} ref={quoteattr("#" + unit.id)} matchQuality="{100 * sure:.1f}" origin="regard" '
+        f'type="mt"><{unit.name}>{source}</{unit.name}><{name}>{target}</{name}></mtc:match>'
+    )
 
 
 def inline(raw: str) -> Builder:

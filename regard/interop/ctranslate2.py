@@ -19,8 +19,7 @@ from regard.decode.hypothesis import Hypothesis, rank
 from regard.decode.search import by_length
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, RunError, need
-from regard.layers.transformer_parts import SSRU
-from regard.models.transformer import Transformer
+from regard.interop.imported import check_exported
 from regard.sealed import fill_folder
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 from regard.work import Progress, reporting
@@ -30,6 +29,7 @@ TYPES = ("int8", "float32")
 ACTIVATIONS = {"relu": "RELU", "swish": "SWISH", "gelu": "GELU"}  # our names -> the engine's
 KNOWN: dict[str, tuple[object, ...]] = {  # the settings of a Transformer that can be exported
     "positions": ("sinusoid", "learned", "rotary"),
+    "decoder": ("attention",),
     "activation": tuple(ACTIVATIONS),
     "layer_norm": ("layer",),
     "key_heads": (0,),
@@ -154,21 +154,12 @@ def _positions(model: nn.Module) -> int:
 
 
 def _save(
-    model: nn.Module, source: Vocabulary, target: Vocabulary, folder: Path, kind: str, head: tuple[int, int] = (-1, 0),
+    model: Any, source: Vocabulary, target: Vocabulary, folder: Path, kind: str, head: tuple[int, int] = (-1, 0),
     never: Sequence[int] = (),
 ) -> None:  # fmt: skip
     """Write a model for the engine. Tokens in `never` get a bias, which is faster than suppressing them in search."""
     library = _library()
-    if not isinstance(model, Transformer):
-        raise ConfigError(f"CTranslate2 runs Transformers; this run is a {type(model).__name__}.")
-    if any(isinstance(part, SSRU) for part in model.modules()):
-        raise ConfigError("CTranslate2 does not support the SSRU in the decoder of this Transformer; use ONNX.")
-    for setting, known in KNOWN.items():
-        if getattr(model.config, setting) not in known:
-            raise ConfigError(
-                f"A Transformer with {setting} = {getattr(model.config, setting)!r} cannot be exported to CTranslate2; "
-                f"use ONNX."
-            )
+    check_exported(model, "CTranslate2", KNOWN)
     if kind not in TYPES:
         raise ConfigError(f"The type of a CTranslate2 model must be {' or '.join(TYPES)}; got {kind!r}.")
     specification = _specification(model, library.specs, head)

@@ -29,6 +29,7 @@ from regard.interop.imported import (
     LONGEST,
     Imported,
     Linear,
+    check_exported,
     find_file,
     lay_out,
     parts_of,
@@ -36,7 +37,6 @@ from regard.interop.imported import (
     sines_then_cosines,
 )
 from regard.interop.pieces import Pieces, RowOrder, kind_of, order_rows, read_pieces
-from regard.models.transformer import Transformer
 from regard.runs.folder import pack, read_tensors
 from regard.sealed import fill_folder, write_atomically
 from regard.symbols import END, START, SYMBOLS, UNKNOWN
@@ -234,7 +234,7 @@ def export_huggingface(
 
     `card` becomes README.md. Returns the size in bytes.
     """
-    order = _check_exported(model, vocabularies)
+    order = _stream_order(model, vocabularies)
     shared = model.config.tied == "all"
     state = {name: weight.detach().float().cpu() for name, weight in model.state_dict().items()}
     rows = [torch.tensor([*ROWS, *range(len(SYMBOLS), len(words))]) for words in vocabularies]
@@ -277,17 +277,10 @@ def export_huggingface(
     return sum(map(len, files.values()))
 
 
-def _check_exported(model: Any, vocabularies: tuple[Vocabulary, Vocabulary]) -> Tensor:
+def _stream_order(model: Any, vocabularies: tuple[Vocabulary, Vocabulary]) -> Tensor:
     """The order [D] of the residual stream in which all sines come first; refuses what MarianMT cannot express."""
-    if not isinstance(model, Transformer):
-        raise ConfigError(f"MarianMT is a Transformer; this run is a {type(model).__name__}. Export it to ONNX.")
+    check_exported(model, "MarianMT of transformers", EXPORTED)
     config = model.config
-    for setting, known in EXPORTED.items():
-        if getattr(config, setting) not in known:
-            raise ConfigError(
-                f"MarianMT of transformers has no {setting} = {getattr(config, setting)!r}, only "
-                f"{' or '.join(map(repr, known))}; export this run to ONNX."
-            )
     for words in vocabularies:
         if not isinstance(words.tokens, Subwords):
             raise ConfigError(

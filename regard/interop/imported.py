@@ -1,4 +1,4 @@
-"""A model of another toolkit as a run of regard, with regard's parameter names and vocabulary order."""
+"""A model of another toolkit as a run of regard, with regard's parameter names and vocabulary order, and back."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -11,8 +11,9 @@ from torch import Tensor
 
 from regard.data.subwords import Subwords
 from regard.data.vocabulary import Vocabulary
-from regard.errors import DataError, RegardError, brief
+from regard.errors import ConfigError, DataError, RegardError, brief
 from regard.models.registry import build
+from regard.models.transformer import Transformer
 from regard.runs.expects import expectations
 from regard.runs.experiment import resolve
 from regard.runs.folder import pack, write_folder
@@ -77,6 +78,16 @@ def lay_out(side: str, depth: int, part: Part, norm: str, ssru: bool = False) ->
         if biases:
             weights[f"{name}.bias"] = torch.cat(biases).contiguous()
     return weights
+
+
+def check_exported(model: Any, engine: str, known: Mapping[str, tuple[object, ...]]) -> None:
+    """Refuse a model that an engine cannot run; `known` are the supported values of the settings of a Transformer."""
+    if not isinstance(model, Transformer):
+        raise ConfigError(f"{engine} runs Transformers; this run is a {type(model).__name__}. Export it to ONNX.")
+    for setting, values in known.items():
+        value, some = getattr(model.config, setting), " or ".join(map(repr, values))
+        if value not in values:
+            raise ConfigError(f"{engine} has no {setting} = {value!r}, only {some}; export this run to ONNX.")
 
 
 def sines_then_cosines(positions: int, width: int, last: float) -> Tensor:

@@ -110,7 +110,7 @@ def check_onnx() -> None:
         raise RunError(f"The export to ONNX needs the package {error.name}; install regard[onnx].") from None
 
 
-def parts_of(state: Any, name: str = "") -> list[tuple[str, Tensor]]:
+def named_tensors(state: Any, name: str = "") -> list[tuple[str, Tensor]]:
     """The tensors of a state with their dotted names."""
     if isinstance(state, Tensor):
         return [(name, state)]
@@ -118,7 +118,7 @@ def parts_of(state: Any, name: str = "") -> list[tuple[str, Tensor]]:
         return []
     names = getattr(state, "_fields", range(len(state)))
     inner = zip(names, state, strict=True)
-    return [found for each, part in inner for found in parts_of(part, f"{name}.{each}" if name else str(each))]
+    return [found for each, part in inner for found in named_tensors(part, f"{name}.{each}" if name else str(each))]
 
 
 def state_parts(model: Any) -> dict[str, list[str | int]]:
@@ -129,7 +129,7 @@ def state_parts(model: Any) -> dict[str, list[str | int]]:
         state = model.start(model.encode(*example(rows, words)))
         for _ in range(steps):
             _, state = model.step(torch.full((rows,), START), state)
-        return [(name, tensor.shape) for name, tensor in parts_of(state)]
+        return [(name, tensor.shape) for name, tensor in named_tensors(state)]
 
     here = shapes(BATCH, SOURCE, PAST)
     others = {

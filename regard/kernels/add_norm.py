@@ -1,7 +1,7 @@
-"""Triton: LN(x + dropout(added)), one launch forward; backward one launch, and one that adds up its partial results.
+"""Triton: LN(x + dropout(added)) in one launch, backward in two: one for the rows, one for the sums of gamma and beta.
 
-The backward pass computes the sum, its statistics and the dropped elements again, so that nothing is stored for it but
-the inputs. All arithmetic is in float32.
+Addition, dropout and normalisation share one pass over the rows. The backward pass computes the
+sum, its statistics and the dropped elements again, so that only the inputs are stored. All arithmetic is in float32.
 """
 
 from typing import Any
@@ -15,14 +15,14 @@ from torch.autograd.function import once_differentiable
 from regard.core.products import product_dtype
 from regard.kernels.column_sums import column_sums
 
-PROGRAMS = 528  # of the backward pass: four for each multiprocessor of an H200; each adds up its rows
+PROGRAMS = 528  # of the backward pass: four for each multiprocessor of an H200; each sums over its rows
 
 
 def add_norm(x: Tensor, added: Tensor | None, gamma: Tensor, beta: Tensor, eps: float, p: float = 0.0) -> Tensor:
     """LN(x + dropout(added)) over the last dimension, or LN(x) if nothing is added; x and added [..., D].
 
     The result has the dtype that autocast gives to a product. Dropped elements are a function of a seed that is drawn
-    on the device, and so renewed at every replay of a CUDA graph.
+    on the device, so that every replay of a CUDA graph draws others.
     """
     seed = torch.empty((), dtype=torch.int64, device=x.device).random_() if p else None
     return _AddNorm.apply(x, added, gamma, beta, eps, p, seed)

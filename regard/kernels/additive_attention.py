@@ -1,12 +1,12 @@
-"""Triton: additive attention, v^T tanh(q + k), without [B, T, S, D] ever existing; one hardware tanh for each number.
+"""Triton: additive attention, v^T tanh(q + k), without storing the hidden layer [B, T, S, D].
 
-Scores [B, T, S] are small beside the hidden layer that makes them. So one kernel makes the scores, and everything after
-them (mask, softmax, context) is plain torch, with weights and their gradient where they are needed. The backward pass
-computes the tanh again, once for the gradient of the queries and once for that of the keys.
+The scores [B, T, S] are D times smaller than the hidden layer. One kernel computes them from queries and keys, and
+everything after them (mask, softmax, context) is plain torch. The backward pass computes the tanh again, once for the
+gradient of the queries and once for that of the keys: this is faster than storing and reading it.
 
-`AttentionLoop` is the same for one query at a time inside a time loop, for the additive and the dot score. What does
-not feed the previous step (the gradients of keys, values and v) waits for the end of the loop and is computed for all
-steps at once.
+`AttentionLoop` does the same for one query at a time inside a time loop, for the additive and the dot score. The
+gradients of keys, values and v do not depend on the previous step, so they are computed after the loop for all steps
+at once.
 """
 
 from typing import Any
@@ -73,7 +73,7 @@ def _gradient(own: Tensor, other: Tensor, v: Tensor, d_scores: Tensor, with_v: b
 
 
 def _tile(length: int) -> int:
-    """Rows of a tile: a thread of 128 then loads its own part of a row by itself, and no shared memory is needed."""
+    """Rows of a tile, such that each of 128 threads loads its own part of a row and no shared memory is needed."""
     return min(64, max(16, triton.next_power_of_2(length)))
 
 
@@ -83,13 +83,13 @@ def _wide(width: int) -> int:
 
 
 def _transposed(x: Tensor, tile: int) -> Tensor:
-    """[B, T, D] -> [B, D, T], T filled up to whole tiles: the kernel's loads are wide then, and need no mask."""
+    """[B, T, D] -> [B, D, T], with T padded to whole tiles, so that the kernel's loads are wide and need no mask."""
     missing = -x.shape[1] % tile
     return (torch.nn.functional.pad(x, (0, 0, 0, missing)) if missing else x).mT.contiguous()
 
 
 def fast(x: Tensor) -> bool:
-    """Whether the tanh of the hardware (relative error 2^-11) is exact enough: it is finer than 16-bit floats are."""
+    """Whether the hardware tanh (relative error 2^-11) is exact enough: its error is below that of bfloat16."""
     return x.is_cuda and x.dtype in (torch.bfloat16, torch.float16)
 
 
@@ -97,8 +97,8 @@ class AttentionLoop:
     """Attention in a time loop: query [B, D] -> context [B, Dv] and weights [B, S] (float32), two launches.
 
     keys [B, S, D] are projected already, values [B, S, Dv], mask [B or 1, S] or [B, 1, S]. The score is v^T
-    tanh(q + k) with v [D], or q . k without. The gradients of keys, values and v leave once, when all steps have been
-    walked back.
+    tanh(q + k) with v [D], or q . k without. The gradients of keys, values and v are computed once, after the
+    backward pass of all steps.
     """
 
     def __init__(self, keys: Tensor, v: Tensor | None, values: Tensor, mask: Tensor | None = None) -> None:
@@ -117,7 +117,7 @@ class AttentionLoop:
 
 
 class _Gate(torch.autograd.Function):
-    """A number that every step depends on, so that its backward comes after theirs."""
+    """A scalar input of every step, so that autograd runs its backward after that of all steps."""
 
     @staticmethod
     def forward(ctx: Any, keys: Tensor, v: Tensor | None, values: Tensor, seen: list[tuple[Tensor, ...]]) -> Tensor:
@@ -183,7 +183,7 @@ class _Step(torch.autograd.Function):
         return d_query, None, None
 
 
-# Widths are constants of a model. The compiler, knowing them, makes wide loads where they are no multiples of 16 too.
+# Widths are compile-time constants, so that the compiler uses wide loads for widths that are no multiples of 16 too.
 
 
 @triton.jit
@@ -209,7 +209,7 @@ def _scores(
     inside = (t < T)[:, None] & (s < S)[None, :]
     wide_T = tl.num_programs(1) * ROWS
     wide_S = tl.num_programs(0) * COLUMNS
-    # Zeros: nothing is loaded, but the tile is laid out as for a wide load, with neighbouring columns in a thread.
+    # Zeros: the mask is all False, but the tile gets the layout of a wide load, with neighbouring columns in a thread.
     total = tl.load(keys + t[:, None] * wide_S + s[None, :], (t < -D)[:, None], other=0.0).to(tl.float32)
     lost = total
     query += b * D * wide_T + t
@@ -220,7 +220,7 @@ def _scores(
         term = tl.load(v + d).to(tl.float32) * tanh(q[:, None] + k[None, :], FAST)
         if FAST:
             total += term
-        else:  # Kahan's sum: one after another, a thousand terms lose more than torch's products do
+        else:  # Kahan's sum: a plain sum of a thousand terms has larger errors than torch's products
             term -= lost
             more = total + term
             lost = (more - total) - term
@@ -261,14 +261,14 @@ def _gradients(
         tl.store(d_v + row * D + d, tl.sum(hidden, 0), d < D)
 
 
-# One query: the work is reading keys and values once, so that as many loads as possible are under way at a time. A
-# program has a tile of 4 whole rows, or of 8 rows and columns that its threads share out, 8 to each: then the sum over
-# the rows is made inside a thread.
+# One query: the time is that of reading keys and values once, so many loads must be in flight at a time. A program has
+# a tile of 4 whole rows, or of 8 rows with 8 columns for each thread, so that the sum over the rows stays inside a
+# thread.
 ROWS = 8
 
 
 def _columns(rows: int, width: int) -> int:
-    """Columns of a program: many where there are rows enough to keep the GPU busy."""
+    """Columns of a program: more if there are enough rows to keep the GPU busy."""
     return min(1024 if rows >= 32 else 256, max(16, triton.next_power_of_2(width)))
 
 
@@ -305,7 +305,7 @@ def _one_context(
     d = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
     r = tl.arange(0, ROWS)
     tile = values + (b * S + r)[:, None] * Dv + d[None, :]
-    x = tl.load(tile, (r < S)[:, None] & (d < Dv)[None, :], other=0.0)  # on its way while the softmax is made
+    x = tl.load(tile, (r < S)[:, None] & (d < Dv)[None, :], other=0.0)  # loaded while the softmax is computed
     s = tl.arange(0, WHOLE)
     visible = s < S
     if MASKED:

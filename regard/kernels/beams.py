@@ -1,7 +1,8 @@
-"""Triton: the tokens that a search considers, and the bookkeeping of its beams, in three launches.
+"""Triton: the most likely tokens of a search step, and the bookkeeping of its beams, in three launches.
 
-A row of logits is read once, for its mass and the peaks of its blocks; the likeliest tokens are looked for in the
-blocks of the highest peaks. Then one program for each sentence ranks the continuations of its beams.
+The first reads each row of logits once, for its logsumexp and the maximum of each block of words. The second finds the
+most likely tokens in the blocks with the highest maxima, without sorting the row. In the third, one program for each
+sentence ranks the continuations of its beams, which in torch takes many small launches.
 """
 
 from typing import Any

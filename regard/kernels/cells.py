@@ -1,8 +1,8 @@
-"""Triton: the elementwise half of recurrent cells, one launch forward and one backward.
+"""Triton: the elementwise part of recurrent cells, one launch forward and one backward for all operations.
 
-Whatever comes from a product may be in a low precision; the state keeps its dtype, and all arithmetic is float32.
-The backward pass computes the gates again from the inputs, so that nothing is stored for it. All tensors may have more
-leading dimensions than the [B, ...] given here.
+Results of products may have a low precision; the state keeps its dtype, and all arithmetic is in float32. The backward
+pass computes the gates again from the inputs, so that nothing is stored for it. All tensors may have more leading
+dimensions than the [B, ...] given here.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ def lstm_cell(wx: Tensor, uh: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Rou
 
 
 def gru(wx: Tensor, state: Tensor, U_gates: LinearMap, U: LinearMap, update_keeps: bool) -> tuple[Tensor, Rounded]:
-    """A GRU that resets before the product: wx [B, 3n], state [B, n] -> the next state, and as `lstm_cell` has it.
+    """A GRU that resets before the product: wx [B, 3n], state [B, n] -> the next state, twice as in `lstm_cell`.
 
     An update gate z of one keeps the old state, z h + (1 - z) h~, or writes the new one, (1 - z) h + z h~.
     """
@@ -59,7 +59,7 @@ def _check(name: str, state: Tensor, parts: int, *uh: Tensor) -> None:
 def _launch(
     kernel: Any, like: Tensor, inputs: tuple[Tensor | None, ...], outputs: tuple[Tensor | None, ...], *flags: bool
 ) -> None:
-    """Run over all numbers of a state `like` [..., n]; outputs are contiguous, inputs have any distance of rows."""
+    """Run a kernel over a state `like` [..., n]; outputs are contiguous, inputs may have any row stride."""
     n = like.shape[-1]
     rows = [None if x is None else _rows(x) for x in inputs]
     block = min(1024, triton.next_power_of_2(n))
@@ -94,7 +94,7 @@ class _LSTM(torch.autograd.Function):
 class _Gates(torch.autograd.Function):
     """r, z = sigmoid(wx + uh) -> r h, z, the wx of the candidate, and the state as it was.
 
-    The last two are handed through, so that all gradients of wx and state meet here and are written by one launch.
+    The last two are returned unchanged, so that one launch computes all gradients of wx and state.
     """
 
     @staticmethod
@@ -157,7 +157,7 @@ def _empty(x: Tensor) -> Tensor:
 
 
 def _lower(state: Tensor, uh: Tensor) -> Rounded:
-    """Memory for a state in the dtype of the products, unless it has that already."""
+    """Memory for a state in the dtype of the products; None if it has that dtype."""
     same = state.dtype == uh.dtype
     return None if same else torch.empty(state.shape, dtype=uh.dtype, device=state.device)
 

@@ -1,7 +1,7 @@
-"""The one place that chooses between the plain form of a computation and a faster one, and says why.
+"""Chooses between the plain form of a computation and a faster one, and says why.
 
-The plain form is in `regard.core` or `regard.layers` and serves everywhere; a faster function with its signature serves
-where nothing refuses it.
+The plain form is in `regard.core` or `regard.layers` and runs everywhere. A faster function has the same signature and
+is called unless one of the functions below gives a reason against it.
 """
 
 from collections.abc import Callable
@@ -24,14 +24,13 @@ from regard.core.scores import Perceptron, check_width, is_dot, is_perceptron, s
 from regard.kernels import cpu
 from regard.kernels.cpu import ARM
 from regard.kernels.recur import Loop
-from regard.kernels.recur import refusal as no_collecting
 from regard.kernels.torch_attention import fused_attend
 
 TRITON = find_spec("triton") is not None
-LONGEST, WIDEST_HEAD = 128, 128  # words, and numbers of a head, that Triton's attention takes
-MOST_BEAMS = 16  # that the kernels of a search take: they rank continuations in registers
+LONGEST, WIDEST_HEAD = 128, 128  # maximum words and head width of Triton's attention
+MOST_BEAMS = 16  # maximum for the kernels of a search, which rank continuations in registers
 
-FUSED, LIBRARY, TRITON_DOT = "torch's fused attention", "torch's recurrent kernels", "Triton attention"
+FUSED, TRITON_DOT = "torch's fused attention", "Triton attention"
 END_TO_END = "sentences end to end without padding"
 ONE_SLOT = "plain; a memory of one slot is taken as it is"
 IN_A_LOOP = "inside a recurrence the gradients of keys and values are formed once, after the loop"
@@ -41,14 +40,14 @@ Result = TypeVar("Result")
 
 
 class Choice(NamedTuple):
-    """Which form serves, and what keeps a faster one from it ("" where there is none)."""
+    """The form that is used, and why no faster one is ("" if there is none)."""
 
     name: str
     why_not_faster: str = ""
 
 
 def no_triton(device: str, dtype: torch.dtype = torch.float32) -> str:
-    """Why Triton kernels cannot serve; "" where they can."""
+    """Why Triton kernels cannot be used; "" if they can."""
     if torch.compiler.is_compiling():
         return "torch.compile and torch.export trace the plain form"
     if device != "cuda":
@@ -59,7 +58,7 @@ def no_triton(device: str, dtype: torch.dtype = torch.float32) -> str:
 
 
 def no_library(device: str) -> str:
-    """Why torch's recurrent kernels cannot serve; "" where they can."""
+    """Why torch's recurrent kernels cannot be used; "" if they can."""
     if torch.compiler.is_compiling():
         return "torch.compile and torch.export trace the plain loop"
     if device != "cpu":
@@ -85,9 +84,9 @@ def _or_from(
 def or_triton(
     module: str, fits: Callable[..., bool] = lambda *_: True
 ) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Decorates a plain form that `kernels.<module>` has in Triton, under its name and with its signature.
+    """Decorate a plain function for which `kernels.<module>` has a Triton version with the same name and signature.
 
-    Triton's serves the arguments that `fits` accepts.
+    The Triton version is called for the arguments that `fits` accepts.
     """
     return _or_from(module, lambda x: no_triton(x.device.type, x.dtype), fits)
 
@@ -127,7 +126,7 @@ SHORT = (
 
 
 def not_short(query: Tensor, memory: Memory, blocks: Blocks | None = None) -> bool:
-    """Whether Triton's attention, for which a whole head is one tile, cannot serve: it takes what `SHORT` says."""
+    """Whether the input is outside the limits of Triton's attention (`SHORT`), where a head is one tile."""
     mask = memory.mask
     lengths = (query.shape[-2], memory.keys.shape[-2]) if blocks is None else (x.shape[1] for x in blocks)
     return (
@@ -150,7 +149,7 @@ def attend(
 ) -> Look:
     """`regard.core.attend.attend`. `watched`: the caller needs the weights, which fused attention never forms.
 
-    With `blocks`, query [1, H, N, D] and memory are sentences end to end; the weights are those of each apart.
+    With `blocks`, query [1, H, N, D] and memory are concatenated sentences; each one attends to itself only.
     """
     loop: Loop | None = current_recurrence()
     check_memory(query, memory)
@@ -175,7 +174,7 @@ def attend(
 
 
 def _inside(query: Tensor, memory: Memory, score: Score, normalise: Normalise, watched: bool, blocks: Blocks) -> Look:
-    """Sentences end to end, padded for attention alone. Under a causal mask no word sees the padding after it."""
+    """Concatenated sentences, padded for attention only. Under a causal mask no word sees the padding after it."""
     queries, slots = blocks
     full = slots.numel() == memory.keys.shape[2]  # each word has a slot, so each slot has a word
     free = full or (is_causal_softmax(normalise) and queries is slots and not watched)
@@ -229,13 +228,7 @@ def _perceptron(query: Tensor, memory: Memory, score: Perceptron, normalise: Nor
 
 # --- cells -----------------------------------------------------------------------------------------------------------
 
-KEEPS: dict[Blend, bool] = {cells.update_keeps: True, cells.update_writes: False}  # the blends that Triton's cells have
-
-
-def cell_path(device: str, dtype: torch.dtype = torch.float32) -> Choice:
-    """The form of the elementwise half of a GRU or LSTM cell."""
-    why = no_triton(device, dtype)
-    return Choice("plain", why) if why else Choice("Triton")
+KEEPS: dict[Blend, bool] = {cells.update_keeps: True, cells.update_writes: False}  # the blends of Triton's cells
 
 
 def gru(input_gates: Tensor, state: Tensor, U_gates: LinearMap, U: LinearMap, blend: Blend) -> Tensor:
@@ -248,7 +241,7 @@ def gru(input_gates: Tensor, state: Tensor, U_gates: LinearMap, U: LinearMap, bl
 
 
 def _known_in_low_precision(x: Tensor, cast: Tensor | None) -> Tensor:
-    """x; a loop that multiplies it later uses `cast`, the same numbers in the dtype of products."""
+    """x. A loop that multiplies x later uses `cast`, the same numbers in the dtype of products."""
     loop: Loop | None = current_recurrence()
     if loop is not None and cast is not None:
         loop.cast(x, cast.dtype, cast)
@@ -274,25 +267,7 @@ def lstm(input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tenso
     return _known_in_low_precision(hidden, rounded), cell
 
 
-# --- recurrences, the loss, captured steps ---------------------------------------------------------------------------
-
-NOT_IN_A_LIBRARY = {
-    "gru": "no library has this cell",
-    "fed": "each step reads what the model attended to in the step before",
-    "lstmn": "each step attends to all steps before it",
-}
-
-
-def recurrence_path(device: str, recurrence: str) -> Choice:
-    """The form of a recurrence: all steps in one call of torch, or a loop."""
-    why = NOT_IN_A_LIBRARY.get(recurrence) or no_library(device)
-    return Choice("loop", why) if why else Choice(LIBRARY)
-
-
-def gradients_path() -> Choice:
-    """When a loop forms the gradients of its matrices."""
-    why = no_collecting()
-    return Choice("at each step", why) if why else Choice("once, after the loop")
+# --- the loss, batches, captured steps -------------------------------------------------------------------------------
 
 
 def loss_path(output: Any) -> Choice:
@@ -328,24 +303,17 @@ def steps_path(model: Any, device: str, observed: bool = False) -> Choice:
 
 
 def beam_kernels(logits: Tensor, beams: int, plain: bool) -> Any:
-    """The module of kernels for the bookkeeping of a beam search; None where the plain form serves."""
+    """The module of kernels for the bookkeeping of a beam search; None for the plain form."""
     if plain or beams > MOST_BEAMS or no_triton(logits.device.type, logits.dtype):
         return None
     return import_module("regard.kernels.beams")
-
-
-def search_path(device: str) -> Choice:
-    """The form of the bookkeeping of a beam search."""
-    why = no_triton(device)
-    rest = f"more than {MOST_BEAMS} beams, prefixes, terms and banned repeats take the plain form"
-    return Choice("plain", why) if why else Choice("Triton, three launches a token", rest)
 
 
 # --- products, dropout, padding --------------------------------------------------------------------------------------
 
 
 def linear_over_steps(linear: LinearMap, x: Tensor) -> Tensor:
-    """linear(x) of x [B, T, n]; where one vector serves all steps (a stride of zero), it is multiplied once."""
+    """linear(x) of x [B, T, n]; if all steps share one vector (a stride of zero), it is multiplied once."""
     return linear(x) if x.stride(1) else linear(x[:, :1]).expand(-1, x.shape[1], -1)
 
 

@@ -1,6 +1,6 @@
-"""Triton: the sums of columns, for the gradients of norms and biases.
+"""Triton: column sums of a tall matrix, for the gradients of norms and biases.
 
-torch's reduction of a tall matrix takes five times as long as reading it.
+torch's reduction takes five times as long as reading the matrix; here many programs each sum some rows.
 """
 
 import torch
@@ -8,12 +8,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-EACH = 128  # rows of a program, where there are many
-LAST = 1024  # rows that one program takes
+EACH = 128  # rows of a program if there are many
+LAST = 1024  # maximum rows of one program
 
 
 def column_sums(x: Tensor) -> Tensor:
-    """x [N, m] -> [m] in float32, by two launches; by one where there are few rows."""
+    """x [N, m] -> [m] in float32, by two launches, or one if there are few rows."""
     if not len(x):
         return torch.zeros(x.shape[1], device=x.device)
     while len(x) > LAST:

@@ -1,4 +1,4 @@
-"""Additive scores and dropout for a CPU: the numbers of the plain form with fewer passes over memory."""
+"""Additive scores and dropout for a CPU: the plain forms with fewer passes over memory and fewer random numbers."""
 
 import platform
 from typing import Any

@@ -1,8 +1,8 @@
-"""The output layer and its loss in one: the logits of a few rows at a time, and never all of them in float32.
+"""The output layer and its loss in one function, which computes the logits of a few rows at a time.
 
-The gradient of a sum of cross-entropies does not depend on what follows, except by one factor. So each chunk of logits
-is turned at once into its gradient, in place, and into those of hidden, weight and bias; the backward pass multiplies
-them by that factor.
+All logits in float32 would be the largest tensor of an update. The gradient of a sum of cross-entropies depends on what
+follows only by one factor. So the forward pass replaces each chunk of logits by its gradient and computes those of
+hidden, weight and bias from it; the backward pass multiplies them by the factor.
 """
 
 from collections.abc import Callable

@@ -6,7 +6,16 @@ from torch import nn
 
 from regard.errors import ConfigError, brief
 from regard.kernels import choose
-from regard.kernels.choose import FUSED, IN_A_LOOP, LIBRARY, TRITON_DOT, Choice
+from regard.kernels.choose import FUSED, IN_A_LOOP, MOST_BEAMS, TRITON_DOT, Choice, no_library, no_triton
+from regard.kernels.recur import refusal as no_collecting
+
+LIBRARY = "torch's recurrent kernels"
+NOT_IN_A_LIBRARY = {
+    "gru": "no library has this cell",
+    "fed": "each step reads what the model attended to in the step before",
+    "lstmn": "each step attends to all steps before it",
+}
+SEARCH = f"more than {MOST_BEAMS} beams, prefixes, terms and banned repeats take the plain form"
 
 
 class Explanation(NamedTuple):
@@ -55,17 +64,24 @@ def explain(model: Any, device: str | None = None) -> Explanation:
         elif isinstance(module, nn.RNNBase):
             parts.append((name, Choice(LIBRARY)))
         elif getattr(module, "recurrence", ""):  # stated by layers and models
-            name, path = name or "model", choose.recurrence_path(device, module.recurrence)
-            parts.append((name, path))
+            name, why = name or "model", NOT_IN_A_LIBRARY.get(module.recurrence) or no_library(device)
+            parts.append((name, _unless(why, LIBRARY, "loop")))
             if module.recurrence != "lstmn":
-                parts.append((f"{name}, its cells", choose.cell_path(device)))
-            if path.name == "loop":
-                parts.append((f"{name}, its gradients", choose.gradients_path()))
+                parts.append((f"{name}, its cells", _unless(no_triton(device), "Triton")))
+            if why:
+                parts.append(
+                    (f"{name}, its gradients", _unless(no_collecting(), "once, after the loop", "at each step"))
+                )
     if hasattr(model, "hidden"):
         parts.append(("batches in training", choose.batches_path(model, device)))
     parts.append(("loss", choose.loss_path(getattr(model, "output", None))))
     if hasattr(model, "step"):
         parts.append(("decoding step", choose.steps_path(model, device)))
     if hasattr(model, "encode"):
-        parts.append(("beam search", choose.search_path(device)))
+        parts.append(("beam search", _unless(no_triton(device), "Triton, three launches a token", rest=SEARCH)))
     return Explanation(device, tuple(parts))
+
+
+def _unless(why: str, faster: str, plain: str = "plain", rest: str = "") -> Choice:
+    """The faster form, or the plain one if there is a reason against it; `rest` is what the faster form leaves out."""
+    return Choice(plain, why) if why else Choice(faster, rest)

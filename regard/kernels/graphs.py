@@ -1,7 +1,7 @@
-"""CUDA graphs: work that is recorded once over fixed tensors and then replayed by one launch.
+"""CUDA graphs: work that is recorded once and then replayed by one launch, without the cost of its many small calls.
 
-Updates (`Recorded`) and decoding (`decode.captured`) record with the same `Graph`. Work that is recorded must depend on
-its inputs and on tensors that stay where they are, and must not wait for the device.
+Updates (`Recorded`) and decoding (`decode.captured`) use the same `Graph`. Recorded work may only read its inputs and
+tensors that keep their address, and must not wait for the device.
 """
 
 import threading
@@ -24,9 +24,9 @@ Shapes = tuple[tuple[torch.Size, torch.dtype], ...]
 
 
 class GraphMemory:
-    """Memory that some graphs of a device share: a replay may overwrite what another one left there.
+    """Memory that several graphs of a device share: a replay may overwrite the results of another graph.
 
-    It is freed with the last of them, and its handle is void after that.
+    It is freed with the last graph, and its handle is invalid after that.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -1,4 +1,7 @@
-"""Triton: max(0, x W^T + b), bias and ReLU inside the product; backward, both in one launch beside the products."""
+"""max(0, x W^T + b) with bias and ReLU fused into the product; in the backward pass, one Triton launch does both.
+
+Separate operators would read and write the wide hidden layer of a Transformer once more each.
+"""
 
 from typing import Any
 
@@ -11,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from regard.core.products import product_dtype, weight_gradient
 from regard.kernels.column_sums import column_sums
 
-EACH = 128  # rows of a program of the backward pass: it adds them up for the bias
+EACH = 128  # rows of a program of the backward pass, which sums them for the bias
 
 
 def linear_relu(x: Tensor, linear: nn.Linear) -> Tensor:

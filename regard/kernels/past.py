@@ -1,6 +1,7 @@
-"""`layers.past.Past` for a search that owns its state: the same methods, written in place into buffers with room.
+"""`layers.past.Past` for a search that owns its state: the same methods, but written in place into larger buffers.
 
-A state whose past is one of these is spent once it was stepped: `take` it first to keep a copy.
+`Past.append` copies all earlier steps; these write the new step only. A step invalidates the state before it: `take` it
+first to keep a copy.
 """
 
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Triton: keys and values of a step written into their buffers, and moved from beam to beam; one launch for both."""
+"""Triton: write the keys and values of a step into their buffers, and move them from beam to beam, one launch each."""
 
 import triton
 import triton.language as tl

@@ -1,7 +1,7 @@
-"""Run a step over a sequence: the plain loop, with the gradients of its matrices formed once, after the loop.
+"""Run a step over a sequence: the plain loop, with the gradients of its matrices computed once, after the loop.
 
-A recurrence multiplies by the same matrices at every step, y_t = x_t W^T. Autograd forms dW_t = dy_t^T x_t for each
-step, T products of few rows, and adds them up, T passes over all of W. Here the dy_t of all steps are collected and
+A recurrence multiplies by the same matrices at every step, y_t = x_t W^T. Autograd computes dW_t = dy_t^T x_t for each
+step, T products of few rows, and adds them up in T passes over W. Here the dy_t of all steps are collected, and
 dW = sum_t dy_t^T x_t is one product. The same holds for keys and values that every step attends to. The numbers are
 the same up to rounding. Only the products of `core.products` are collected, which layers and models call.
 """
@@ -55,7 +55,7 @@ _scans = False
 
 @contextmanager
 def by_scan() -> Iterator[None]:
-    """Inside, a loop is one operator with a step in it, so that a model can be exported for any length."""
+    """In this block, a loop is one operator that contains a step, so that a model can be exported for any length."""
     global _scans
     before, _scans = _scans, True
     try:
@@ -77,7 +77,7 @@ def _scan(step: Callable[[Any, State], tuple[Any, State]], inputs: Inputs, state
 
 
 class Loop:
-    """While it is entered, takes the products with matrices that are the same at every step (`core.products`).
+    """In its block, computes the products with matrices that are the same at every step (`core.products`).
 
     These are the parameters, the tensors of the first state (its memory is passed on unchanged), and views of both.
     """
@@ -99,7 +99,7 @@ class Loop:
             product.zeros.clear()  # the graph holds the products; a reference back would keep it alive
 
     def once(self, key: Any, make: Callable[[], Shared]) -> Shared:
-        """What a kernel makes at the first step and uses at all of them."""
+        """What `make` returns, called at the first step only."""
         if key not in self.shared:
             self.shared[key] = make()
         made: Shared = self.shared[key]
@@ -150,7 +150,7 @@ class Loop:
 
 
 def _values(x: Tensor, dtype: torch.dtype) -> Any:
-    """What x in another dtype is found by: a view of all of x has the values of x."""
+    """The key of x in another dtype; a view of all of x has the same key."""
     return x.data_ptr(), x.numel(), x._version, x.requires_grad, dtype
 
 
@@ -160,14 +160,14 @@ def _base(x: Tensor) -> Tensor:
 
 
 def _key(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Any:
-    """What tells the products of a loop apart. Each step makes the views of its matrices again."""
+    """The key of a product in a loop. Each step creates the views of its matrices again, so their ids are no keys."""
     if matrix._base is None:
         return id(matrix), id(bias), x.shape
     return id(matrix._base), matrix.storage_offset(), matrix.shape, matrix.stride(), id(bias), x.shape
 
 
 def _pays(x: Tensor, matrix: Tensor) -> bool:
-    """Keeping the rows of x and dy of every step must cost less than a gradient of the matrix at every step."""
+    """Whether storing the rows of x and dy of a step takes less memory traffic than a gradient of the matrix."""
     m, n = matrix.shape
     return x.numel() // n * (m + n) <= 2 * m * n
 
@@ -192,7 +192,7 @@ class Product:
 
 
 class _Collected(torch.autograd.Function):
-    """The dy of all steps arrive here together: one product gives the gradient of the matrix."""
+    """Its backward receives the dy of all steps and computes the gradient of the matrix by one product."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, product: Product, steps: int, matrix: Tensor, bias: Tensor | None) -> Tensor:

@@ -1,8 +1,8 @@
-"""Triton: dot-product attention of sequences so short that a whole head is one tile, forward and backward one launch.
+"""Triton: dot-product attention of short sequences, a whole head as one tile; one launch forward and one backward.
 
-Sentences are that short. The softmax needs no running sums then, padding costs a comparison, and the backward pass
-computes the weights again instead of storing them. Queries, keys and values may be strided views of one projection. So
-are their gradients, which `split_heads` returns to the projection without a copy.
+Sentences are short enough. The softmax then needs no running sums, padding is masked by a comparison, and the backward
+pass computes the weights again instead of storing them. Queries, keys and values may be strided views of one
+projection, and so are their gradients, which `split_heads` returns to the projection without a copy.
 """
 
 from typing import Any

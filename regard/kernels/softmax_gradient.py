@@ -1,4 +1,7 @@
-"""Triton: logits into their loss and its gradient, in place; one program for each row, or each pair of rows."""
+"""Triton: the loss of logits, and its gradient in their place; one program for each row, or each pair of rows.
+
+A row is read twice and written once; separate operators for softmax, loss and gradient would each pass over it.
+"""
 
 import triton
 import triton.language as tl

@@ -1,7 +1,7 @@
 """A copy of a model for the steps of one search.
 
-It has the weights of the model, laid out for products of few rows, and calls `forward` of its modules directly. A step
-of one sentence makes about a hundred small calls, of which nn.Module's own bookkeeping takes a fifth of the time.
+Its weights are laid out for products of few rows, and `forward` of its modules is called directly: a step of one
+sentence is about a hundred small calls, and nn.Module's own bookkeeping would take a fifth of its time.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def for_steps(model: Any) -> Any:
         return model
     if all(weight.is_cpu for weight in model.parameters()):
         return called_directly(model, TransposedLinear)
-    return called_directly(model, LowPrecisionLinear) if torch.is_autocast_enabled("cuda") else model
+    return called_directly(model, CastLinear) if torch.is_autocast_enabled("cuda") else model
 
 
 class TransposedLinear(nn.Module):
@@ -50,7 +50,7 @@ class TransposedLinear(nn.Module):
         return rows.view(*x.shape[:-1], -1)
 
 
-class LowPrecisionLinear(nn.Linear):
+class CastLinear(nn.Linear):
     """nn.Linear on a GPU under autocast: its weights are cast, and padded to a multiple of eight, once."""
 
     def __init__(self, linear: nn.Linear) -> None:

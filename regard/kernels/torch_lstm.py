@@ -1,4 +1,4 @@
-"""Whole recurrences by the kernels of torch: the numbers of a loop of cells, without its calls."""
+"""Whole recurrences by the kernels of torch: the results of a loop of cells in one call."""
 
 from typing import Any
 

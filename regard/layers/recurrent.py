@@ -185,7 +185,7 @@ def lstm_layer(
     (states, cells), (hidden, cell) = recur(step, W(x), (hidden, cell))  # [B, T, n]
     if lengths is None:
         return states, hidden, cell
-    rows, last = torch.arange(len(x), device=x.device), lengths.clamp(min=1) - 1
+    rows, last = torch.arange(x.shape[0], device=x.device), lengths.clamp(min=1) - 1
     return states, states[rows, last], cells[rows, last]
 
 

@@ -154,7 +154,8 @@ def add_attribution(trace: Trace, case: Case, method: str, against: str = "") ->
     settings["weights"] = settings["weights"].clip(0, 1)  # rounding
     seen = Attended(name, kind="attribution", normalise="shares", **settings)
     notes = trace.notes
-    if found.gap is not None and found.gap > COMPLETE:
-        text = f"integrated gradients miss up to {found.gap:.2g} of the log-probability that they explain"
+    if found.gap is not None and (missing := int((found.gap > COMPLETE).sum())):
+        text = f"integrated gradients miss up to {float(found.gap.max()):.2g} of the log-probability of a token, and "
+        text += f"more than {COMPLETE} in {missing} of {len(found.gap)}"
         notes = (*notes, {"flag": "attribution", "text": text})
     return replace(trace, attention={**trace.attention, name: seen}, notes=notes)

@@ -23,7 +23,7 @@ class Case:
     head: int | None = None  # None: the mean of all, or their sum
     shift: int = 0  # 1: row t + 1 is of word t
     first: int = 0  # the first target position whose value is wanted where source words are erased
-    steps: int = 48  # of integrated gradients: the most gradients of the whole sentence
+    steps: int = 192  # of integrated gradients: the most gradients of a target word
 
     def value(self, logits: Tensor, words: Tensor) -> Tensor:
         """log p(word), or what it has more than that of `against`: logits [..., V] and words [...] -> [...]."""
@@ -37,7 +37,7 @@ class Attributed(NamedTuple):
 
     values: Tensor  # [T, S]
     prefix: Tensor | None = None  # [T, T]: START, y_1, ... y_{T-1}
-    gap: float | None = None  # integrated gradients: the largest difference to what a row must sum to
+    gap: Tensor | None = None  # [T], of integrated gradients: the difference to what each row must sum to
 
 
 def inputs(case: Case) -> tuple[Tensor, Tensor, Tensor]:

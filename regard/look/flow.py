@@ -89,12 +89,7 @@ def _gradients(model: nn.Module, source: Tensor, target: Tensor, fixed: bool) ->
             stack.enter_context(modules[name].register_forward_hook(hold))
         logits = model(source[None], lengths, target[None])[0]  # [T, V]
     ids, _, leaf = caught[0]
-    rows = []
-    for value in logits.log_softmax(-1).gather(-1, target[:, None]).squeeze(-1):  # [T]
-        gradient = None
-        if value.requires_grad:
-            (gradient,) = torch.autograd.grad(value, leaf, retain_graph=True, allow_unused=True)
-        rows.append(torch.zeros_like(leaf[0]) if gradient is None else gradient[0])  # [S, D]
+    rows = [slope(value, leaf)[0] for value in logits.log_softmax(-1).gather(-1, target[:, None]).squeeze(-1)]  # [S, D]
     placed, S = source_order(ids[0], source), len(source)
     reverse = bool(getattr(getattr(model, "config", None), "reverse", False))  # some reverse the vectors, not the ids
     return torch.stack(rows)[:, list(placed)], (*range(S - 2, -1, -1), S - 1) if reverse else placed
@@ -123,6 +118,13 @@ def source_embeddings(model: nn.Module, shares: Tensor | None = None) -> Iterato
 
     with embed.register_forward_hook(catch):
         yield caught
+
+
+def slope(value: Tensor, leaf: Tensor) -> Tensor:
+    """The gradient of a number by a leaf, whose graph stays; zeros where it does not depend on it."""
+    if not value.requires_grad:
+        return torch.zeros_like(leaf)
+    return torch.autograd.grad(value, leaf, retain_graph=True, materialize_grads=True)[0]
 
 
 def source_order(ids: Tensor, source: Tensor) -> tuple[int, ...]:

@@ -127,6 +127,8 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
     >>> seen["decoder.attention"].weights.shape  # [B, T, S]: each piece that was written, and the end
     torch.Size([1, 7, 7])
     """
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"record takes a model, such as translator.model; got {type(model).__name__}.")
     recorded = Recorded()
     # A model of ours may hold no attention.
     ours = type(model).__module__.startswith("regard.") or hasattr(model, "attention_layout")

@@ -28,6 +28,7 @@ from regard.text.visible import label, visible
 HeadChoice = int | str | Sequence[int] | None
 LayerChoice = int | str | None
 NARROWEST = 40  # columns
+EQUAL = 1e-4  # weights closer than this are rounding apart
 APOSTROPHES = "'\u2019"
 ENDINGS = frozenset(("s", "t", "d", "m", "re", "ve", "ll"))  # of English words, after an apostrophe
 
@@ -235,7 +236,8 @@ def step_head(trace: TraceData, seen: Attended) -> int:
     """
     if isinstance(seen.aligning, int) and not seen.shift_of(seen.aligning):
         return seen.aligning
-    return max(range(seen.heads), key=lambda head: (1 - seen.shift_of(head), _on_links(trace, seen)[head]))
+    links = _on_links(trace, seen)
+    return first_best([(seen.shift_of(head), float(links[head])) for head in range(seen.heads)])
 
 
 def step_module(trace: TraceData, layer: LayerChoice = None, head: HeadChoice = None) -> Attended:
@@ -245,11 +247,20 @@ def step_module(trace: TraceData, layer: LayerChoice = None, head: HeadChoice = 
     if layer is not None or head is not None or default.aligning is None or not default.shift_of(default.aligning):
         return default
 
-    def best(seen: Attended) -> tuple[int, float]:
+    def rate(seen: Attended) -> tuple[int, float]:
         head = step_head(trace, seen)
-        return 1 - seen.shift_of(head), float(_on_links(trace, seen)[head])
+        return seen.shift_of(head), float(_on_links(trace, seen)[head])
 
-    return max(leading_modules(trace), key=best)
+    leading = leading_modules(trace)
+    return leading[first_best([rate(seen) for seen in leading])]
+
+
+def first_best(rated: Sequence[tuple[int, float]]) -> int:
+    """Which (shift, weight) has no shift and the largest weight; of weights that are equal up to rounding, the first,
+    so that every machine and the browser choose the same."""
+    least = min(shift for shift, _ in rated)
+    most = max(weight for shift, weight in rated if shift == least)
+    return next(at for at, (shift, weight) in enumerate(rated) if shift == least and weight >= most - EQUAL)
 
 
 def _on_links(trace: TraceData, seen: Attended) -> Array:
@@ -263,7 +274,8 @@ def _on_links(trace: TraceData, seen: Attended) -> Array:
     rows = rows[: max(0, len(aligned) - shift)]
     if not rows or not columns:
         return np.zeros(seen.heads, dtype=np.float32)
-    linked = np.asarray(columns)[aligned[np.add(rows, shift)][:, columns].argmax(-1)]  # [rows]
+    across = aligned[np.add(rows, shift)][:, columns]  # [rows, columns]
+    linked = np.asarray(columns)[(across >= across.max(-1, keepdims=True) - EQUAL).argmax(-1)]  # [rows]
     return np.asarray(seen.weights[:, rows, linked].mean(-1), dtype=np.float32)
 
 

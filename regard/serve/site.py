@@ -251,8 +251,6 @@ def _describe_module(name: str, module: Any, cross: bool) -> dict[str, Any]:
 def _describe_vocabulary(vocabulary: Vocabulary, run: str | Path) -> dict[str, Any]:
     found = {"kind": vocabulary.kind, "form": vocabulary.form, "lowercase": vocabulary.lowercase}
     tokens = vocabulary.tokens
-    if vocabulary.kind == "unigram":
-        raise ConfigError(f"{run} has a unigram vocabulary, which the page without a server cannot read; use bpe.")
     if isinstance(tokens, Subwords):
         # Vocabularies of imported models may normalise text differently.
         probe = "\u00a0 a\u0301\ufb01 "
@@ -296,6 +294,7 @@ def constants() -> dict[str, Any]:
             "shares": DRAWN,
             "kinds": KINDS,
             "precise": html.PRECISE,
+            "equal": table.EQUAL,
             "ramps": html.ramps(),
             "wide": ranges(lambda one: unicodedata.east_asian_width(one) in "WF" and unicodedata.category(one) == "Lo"),
             "right": ranges(lambda one: unicodedata.bidirectional(one) in ("R", "AL")),

@@ -7,6 +7,7 @@ pictures are read again for each batch, and those of the built-in corpus are dra
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -17,12 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.corpora import shapes
+from regard.data.batching import pad
 from regard.data.captions import Captioned, open_captions, without_punctuation
 from regard.data.encoding import Corpus, Encoding, Rows, Tally, fingerprint_of, train_vocabulary
 from regard.data.images import Pixels, as_tensor, read_picture
 from regard.data.prepare import Stages, quiet
 from regard.data.settings import CaptionConfig
-from regard.data.store import Array, Block, Column, ColumnType, find_store, id_type, write_store
+from regard.data.store import Array, Block, Column, ColumnType, RowLengths, find_store, id_type, write_store
 from regard.data.tokenisers import Tokenise
 from regard.errors import ConfigError
 from regard.layers.image import image_encoder, load_pretrained
@@ -35,16 +37,39 @@ ReadPictures = Callable[[Sequence[int]], Tensor]  # numbers of pictures -> pictu
 Cells = tuple[int | None, ...]  # the cell that each word of a caption describes, if known
 
 
-class Album(NamedTuple):
+class CaptionBatch(NamedTuple):
+    """Pictures, or their features, and captions with END, padded with PAD."""
+
+    source: Tensor  # [B, 3, H, W] or [B, S, D]
+    source_lengths: Tensor  # [B], cells
+    target: Tensor  # [B, T]
+    target_lengths: Tensor  # [B]
+
+
+@dataclass(frozen=True)
+class Album:
     """Captions with their pictures; each caption is one example."""
 
     source: ReadPictures
     targets: Column  # the ids of each caption, END included
     pictures: Array  # [N] the number of each caption's picture in the corpus, rising
     cells: Callable[[int], Cells] | None = None  # of a drawn picture
+    size: int = 0  # cells of every picture
+
+    @property
+    def sides(self) -> tuple[RowLengths, RowLengths]:
+        return self.targets.lengths, self.targets.lengths
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def batch(self, numbers: Sequence[int], epoch: int = 0) -> CaptionBatch:
+        """These captions, in that order."""
+        source = self.source([int(self.pictures[number]) for number in numbers])
+        return CaptionBatch(source, torch.full((len(source),), self.size), *pad(self.targets.take(numbers)))
 
 
-class Drawn:
+class Drawings:
     """The pictures of the built-in corpus with these numbers, drawn on demand."""
 
     def __init__(self, numbers: range, seed: int, grid: int) -> None:
@@ -135,14 +160,14 @@ class Photographs:
         return Album(read, **columns)
 
 
-def find_pictures(config: CaptionConfig, model: Any) -> list[Drawn | Photographs]:
+def find_pictures(config: CaptionConfig, model: Any) -> list[Drawings | Photographs]:
     """The pictures to train on, and those for validation where these are not held out by the settings of all tasks."""
     if config.corpus == "shapes":
         if model.encoder != "small":
             raise ConfigError(f"The drawn pictures of shapes need model.encoder='small'; got {model.encoder!r}.")
         count = config.size - min(config.held_out, max(1, config.size // 10))
         parts = range(count), range(count, config.size)
-        return [Drawn(part, config.seed, model.grid) for part in parts if part]
+        return [Drawings(part, config.seed, model.grid) for part in parts if part]
     if not config.images:
         raise ConfigError('There is no corpus: give data.images (and data.captions), or data.corpus="shapes".')
     given = (config.images, config.captions), (config.dev_images, config.dev_captions)
@@ -196,7 +221,7 @@ class CaptionEncoding(Encoding[Captioned]):
         if isinstance(pictures, Photographs) and not pictures.side:
             place = self.folder / ("features-train" if training else "features-dev")
             self.damaged += pictures.prepare(self.config, self.model, place, self.report)
-        return pictures.album(**columns)
+        return replace(pictures.album(**columns), size=self.cells)
 
     def describe(self, train: Album, dev: Album) -> list[str]:
         return [*super().describe(train, dev), *self.damaged]

@@ -23,34 +23,23 @@ from torch import Tensor, nn
 from regard.core.attend import Look, Memory
 from regard.core.normalise import hard_sample, softmax
 from regard.core.products import matmul
-from regard.data.batching import Lengths, pad
 from regard.data.prepare import Data
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
-from regard.evaluate.scores import perplexity, score_captions
+from regard.evaluate.scores import score_captions
 from regard.layers.attention import Attention
 from regard.layers.image import load_pretrained
 from regard.look.record import record
 from regard.runs.settings import TrainConfig
 from regard.symbols import PAD
-from regard.training.caption_data import Album
+from regard.training.caption_data import Album, CaptionBatch
 from regard.training.objectives import likelihood
-from regard.training.task import Loss, Task, Validation
+from regard.training.task import SHOWN, Loss, Task, Validation
 
 ATTENTION = "attention"  # the name of a captioner's attention
-SHOWN = 3  # held-out pictures whose captions are shown in each validation
 _DECODED = 64  # pictures captioned at once
 DECAY = 0.9  # of the moving baseline
-
-
-class CaptionBatch(NamedTuple):
-    """Pictures, or their features, and captions with END, padded with PAD."""
-
-    source: Tensor  # [B, 3, H, W] or [B, S, D]
-    lengths: Tensor  # [B], cells
-    target: Tensor  # [B, T]
-    target_lengths: Tensor  # [B]
 
 
 class Captioning(Task):
@@ -68,15 +57,9 @@ class Captioning(Task):
         if encoder is not None:
             load_pretrained(encoder)
 
-    def lengths(self, part: Album) -> tuple[Lengths, Lengths]:
-        return part.targets.lengths, part.targets.lengths
-
-    def load(self, numbers: Sequence[int], epoch: int) -> CaptionBatch:
-        return _load(self.data.train, numbers, self.data.encoding.cells)
-
     def even(self, batch: CaptionBatch, world: int) -> CaptionBatch:
         padded = super().even(batch, world)
-        return padded._replace(lengths=torch.full_like(padded.lengths, self.data.encoding.cells))
+        return padded._replace(source_lengths=torch.full_like(padded.source_lengths, self.data.train.size))
 
     def loss(self, model: nn.Module, batch: CaptionBatch) -> Loss:
         """Soft: cross-entropy and the doubly stochastic penalty. Hard: the paper's learning rule."""
@@ -86,7 +69,7 @@ class Captioning(Task):
     def _soft(self, model: nn.Module, batch: CaptionBatch) -> Loss:
         """-log p(y|a) + lambda sum_i (1 - sum_t alpha_ti)^2."""
         look_once: float = model.config.look_once  # type: ignore[union-attr, assignment]
-        inputs, smoothing = (batch.source, batch.lengths, batch.target), self.config.label_smoothing
+        inputs, smoothing = (batch.source, batch.source_lengths, batch.target), self.config.label_smoothing
         with record(model, [ATTENTION] if look_once else [], detach=False) as seen:
             total, _ = likelihood(model, *inputs, smoothing=smoothing)
         if look_once:
@@ -105,7 +88,7 @@ class Captioning(Task):
         self.baseline = self.baseline.to(batch.target.device)
         expected = torch.rand((), device=batch.target.device) < config.expectation
         with draw_places(model.attention, expected.expand(len(batch.target))) as drawn:  # type: ignore[arg-type]
-            logits = model(batch.source, batch.lengths, batch.target)  # [B, T, V]
+            logits = model(batch.source, batch.source_lengths, batch.target)  # [B, T, V]
         words = words_logprob(logits, batch.target)  # [B, T]
         real = batch.target != PAD
         places = torch.cat([each.logprob for each in drawn], dim=1) * real  # [B, T]
@@ -121,31 +104,28 @@ class Captioning(Task):
         self.baseline.copy_(torch.where(sound, update_baseline(self.baseline, *sums), self.baseline))
 
     def validate(self, model: nn.Module) -> Validation:
-        """Loss per word over all held-out captions; BLEU and exact matches for `validate_sentences` pictures."""
-        device = next(model.parameters()).device
-        album = self.data.dev
-        if not len(album.targets):
+        """The losses of all held-out captions; BLEU and exact matches for `validate_sentences` pictures."""
+        device, album = next(model.parameters()).device, self.data.dev
+        if not len(album):
             return Validation({}, [])
-        nll, shuffled, tokens, seen_objects = 0.0, 0.0, 0, list[tuple[float, float]]()
-        for numbers in (batch.tolist() for batch in self.batches(album)):
-            batch = CaptionBatch(*(part.to(device) for part in _load(album, numbers, self.data.encoding.cells)))
+        seen_objects: list[tuple[float, float]] = []
+
+        @contextmanager
+        def watch(numbers: Sequence[int]) -> Iterator[None]:
             with record(model, [ATTENTION]) as seen:
-                nll += float(likelihood(model, batch.source, batch.lengths, batch.target)[1])
-            shuffled += float(likelihood(model, batch.source.roll(1, 0), batch.lengths, batch.target)[1])
-            tokens += int(batch.target_lengths.sum())
-            seen_objects += on_objects(album, numbers, seen[ATTENTION].weights)
-        metrics = {"loss": nll / tokens, "perplexity": perplexity(nll, tokens)}
+                yield
+            seen_objects.extend(on_objects(album, numbers, seen[ATTENTION].weights))
+
+        metrics = self.losses(model, watch)
         if seen_objects:
             metrics["on_object"], metrics["best_on_object"] = np.mean(seen_objects, axis=0).tolist()
-        if len(album.targets) > 1:
-            metrics["shuffled_loss"] = shuffled / tokens
         pictures = np.unique(album.pictures)[: self.config.validate_sentences].tolist()
         if not pictures:
             return Validation(metrics, [])
         written: list[str] = []
         for first in range(0, len(pictures), _DECODED):
             some = album.source(pictures[first : first + _DECODED]).to(device)
-            lengths = torch.full((len(some),), self.data.encoding.cells, device=device)
+            lengths = torch.full((len(some),), album.size, device=device)
             found = decode(model, some, lengths, self.decode)  # type: ignore[arg-type]
             written += [self.data.vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
         shown = self.data.shown[: len(pictures)]
@@ -156,14 +136,14 @@ class Captioning(Task):
         samples = zip(shown[:SHOWN], written, strict=False)
         return Validation(metrics, [f"{image} → {text}" for (image, _), text in samples])
 
-    def state(self) -> dict[str, float]:
-        return {} if self.baseline.isnan() else {"baseline": float(self.baseline)}
+    def tensors(self) -> dict[str, Tensor]:
+        return {} if self.baseline.isnan() else {"baseline": self.baseline}
 
-    def restore(self, state: dict[str, float]) -> None:
-        self.baseline = torch.full_like(self.baseline, state.get("baseline", math.nan))
+    def set_tensors(self, tensors: dict[str, Tensor], model: nn.Module) -> None:
+        self.baseline = torch.full_like(self.baseline, float(tensors.get("baseline", math.nan)))
 
 
-def on_objects(album: Album, numbers: list[int], weights: Tensor) -> list[tuple[float, float]]:
+def on_objects(album: Album, numbers: Sequence[int], weights: Tensor) -> list[tuple[float, float]]:
     """For each word that names an object in a drawn picture: the weight of its cell, and 1 if no cell has more.
 
     weights [B, T, S] of the examples `numbers`; empty for other pictures.
@@ -174,12 +154,6 @@ def on_objects(album: Album, numbers: list[int], weights: Tensor) -> list[tuple[
             if cell is not None:
                 found.append((float(row[step, cell]), float(int(row[step].argmax()) == cell)))
     return found
-
-
-def _load(album: Album, numbers: Sequence[int], cells: int) -> CaptionBatch:
-    source = album.source([int(album.pictures[number]) for number in numbers])
-    target, target_lengths = pad([album.targets.row(number) for number in numbers])  # [B, T], [B]
-    return CaptionBatch(source, torch.full((len(source),), cells), target, target_lengths)
 
 
 class Drawn(NamedTuple):

@@ -62,9 +62,10 @@ class Checkpoints:
         state = read_tensors(folder / "state.safetensors")
         carried = {name.removeprefix(CARRIED): state.pop(name) for name in [*state] if name.startswith(CARRIED)}
         set_optimiser_state(self.optimiser, state)
-        task.restore(cursor.carried)
+        # Earlier versions kept numbers of a task in the cursor.
+        carried |= {name: torch.tensor(number, dtype=torch.float64) for name, number in cursor.carried.items()}
         task.set_tensors(carried, self.model)
-        self.resumed, cursor.data = cursor.step, task.fingerprint
+        self.resumed, cursor.data, cursor.carried = cursor.step, task.fingerprint, {}
         return cursor, [path.name for path in checkpoints(self.run) if int(path.name) > int(folder.name)]
 
     def write(self, task: Task, cursor: Cursor) -> None:
@@ -77,7 +78,6 @@ class Checkpoints:
                 f"The weights at step {cursor.step} are not finite and were not saved; the last checkpoint is valid. "
                 f"Try a lower train.rate in a new run."
             )
-        cursor.carried = task.state()
         belongs = {path.name: digest(path) for path in task.files()}
         if self.disk:
             weights, state = (

@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.batching import Lengths
-from regard.data.documents import DocumentBatch, DocumentSet
+from regard.data.documents import DocumentBatch
 from regard.data.vocabulary import Vocabulary
 from regard.errors import DataError
 from regard.look.documents import look_at
@@ -15,9 +14,7 @@ from regard.models.document import DocumentClassifier
 from regard.symbols import UNKNOWN
 from regard.text.lines import READING, Reading, is_blank, read_lines
 from regard.training.objectives import divergence
-from regard.training.task import Loss, Task, Validation
-
-SHOWN = 3  # held-out documents shown in each validation
+from regard.training.task import SHOWN, Loss, Task, Validation
 
 
 def read_vectors(
@@ -72,9 +69,6 @@ class Documents(Task):
             ids, vectors = read_vectors(settings.vectors, self.data.vocabulary, table.shape[1], settings)
             with torch.no_grad():
                 table[torch.from_numpy(ids)] = torch.from_numpy(vectors)
-
-    def lengths(self, part: DocumentSet) -> tuple[Lengths, Lengths]:
-        return part.sizes, part.sizes
 
     def count(self, batch: DocumentBatch) -> tuple[int, int]:
         """Words and documents."""

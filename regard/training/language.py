@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.nested import device_of, leaves, map_nested
-from regard.data.batching import EpochPlan, Lengths
+from regard.data.batching import EpochPlan
 from regard.data.prepare import Data
-from regard.data.text_corpus import StreamBatch, TextBatch, TextRows, TextStreams
+from regard.data.text_corpus import StreamBatch, TextBatch, TextStreams
 from regard.decode.search import search
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError
@@ -24,9 +24,8 @@ from regard.evaluate.scores import perplexity
 from regard.runs.settings import TrainConfig
 from regard.symbols import START
 from regard.training.objectives import likelihood, output_likelihood
-from regard.training.task import Loss, Task, Validation
+from regard.training.task import SHOWN, Loss, Task, Validation
 
-SHOWN = 3  # texts written in each validation
 LONGEST = 40  # tokens of such a text, at most
 
 
@@ -52,9 +51,6 @@ class Language(Task):
                 f"data.streams needs a state of fixed size, but the state of {type(model).__name__} grows in `read`; "
                 f"define `cut`, or leave data.streams out."
             )
-
-    def lengths(self, part: TextRows) -> tuple[Lengths, Lengths]:
-        return part.lengths, part.lengths
 
     def plan(self, epoch: int, even: bool = False) -> EpochPlan:
         return self.data.train.plan() if self.streams else super().plan(epoch, even)

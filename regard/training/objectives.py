@@ -16,23 +16,25 @@ from regard.symbols import PAD
 LEAST = 1e-30
 
 
-def likelihood(model: nn.Module, *inputs: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """`cross_entropy` of the last input, target [B, T].
+def likelihood(model: nn.Module, *inputs: Any, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """`cross_entropy` of the last input, target [B, T], or of a `PackedBatch`.
 
     If the logits are a linear layer of `model.hidden(...)`, they are never all in memory at once. On a CPU, a model
     that supports packed sentences computes no padding.
     """
-    target = inputs[-1]
-    if loss_path(getattr(model, "output", None)).name == "plain":
-        return cross_entropy(model(*inputs), target, smoothing)
-    packed = _end_to_end(model, *inputs)
+    packed = _packed(model, *inputs)
     if packed:
-        return packed_likelihood(model, packed, smoothing)
-    return output_likelihood(model, model.hidden(*inputs), target, smoothing)  # type: ignore[operator]
+        *rest, target = packed
+        return output_likelihood(model, model.hidden_packed(*rest), target, smoothing)  # type: ignore[operator]
+    if loss_path(getattr(model, "output", None)).name == "plain":
+        return cross_entropy(model(*inputs), inputs[-1], smoothing)
+    return output_likelihood(model, model.hidden(*inputs), inputs[-1], smoothing)  # type: ignore[operator]
 
 
-def _end_to_end(model: nn.Module, *inputs: Tensor) -> PackedBatch | None:
-    """On a CPU, a padded batch as packed sentences, if the model supports them and has no forward hooks."""
+def _packed(model: nn.Module, *inputs: Any) -> PackedBatch | None:
+    """A packed batch. On a CPU, a padded batch is packed if the model supports it and has no forward hooks."""
+    if isinstance(inputs[0], PackedBatch):
+        return inputs[0]
     if not inputs[-1].is_cpu or len(inputs) != 3 or batches_path(model, "cpu").name != END_TO_END:
         return None
     source, lengths, target = inputs
@@ -53,23 +55,27 @@ def output_likelihood(
     return linear_cross_entropy(hidden, output.weight, output.bias, target, smoothing, PAD)
 
 
-def consistent_likelihood(model: nn.Module, *inputs: Tensor, weight: float, smoothing: float = 0.0) -> Tensor:
+def consistent_likelihood(model: nn.Module, *inputs: Any, weight: float, smoothing: float = 0.0) -> Tensor:
     """R-Drop (Liang et al. 2021) for two passes with different dropout, p and q; summed over real tokens.
 
     (CE(p) + CE(q)) / 2 + weight / 4 (KL(p || q) + KL(q || p)),  half of the paper's loss with alpha = weight
     """
-    packed = _end_to_end(model, *inputs)
+    packed, target = _packed(model, *inputs), inputs[-1]
+    output: Any = getattr(model, "output", None)
     if packed:
-        return packed_consistent_likelihood(model, packed, weight, smoothing)
-    *rest, target = (part.repeat(2, *[1] * (part.dim() - 1)) for part in inputs)  # [2B, ...]
-    if loss_path(getattr(model, "output", None)).name != "plain":
-        hidden = model.hidden(*rest, target).unflatten(0, (2, -1))  # type: ignore[operator]  # [2, B, T, D]
-        return _consistent(model, hidden, inputs[-1], weight, smoothing)
-    logits = model(*rest, target)
-    total, _ = cross_entropy(logits, target, smoothing)
-    logprob = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)  # [2B, T, V]
-    apart = divergence(*logprob.chunk(2))  # [B, T]
-    return total / 2 + weight / 4 * (apart * (inputs[-1] != PAD)).sum()
+        source, slots, words, queries, target = packed
+        twice = *_twice(source, slots), *_twice(words, queries)
+        hidden = model.hidden_packed(*twice).unflatten(1, (2, -1)).transpose(0, 1)  # type: ignore[operator]
+    else:
+        both = [part.repeat(2, *[1] * (part.dim() - 1)) for part in inputs]  # [2B, ...]
+        if loss_path(output).name == "plain":
+            logits = model(*both)
+            total, _ = cross_entropy(logits, both[-1], smoothing)
+            logprob = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)  # [2B, T, V]
+            apart = divergence(*logprob.chunk(2))  # [B, T]
+            return total / 2 + weight / 4 * (apart * (target != PAD)).sum()
+        hidden = model.hidden(*both).unflatten(0, (2, -1))  # type: ignore[operator]  # [2, B, T, D]
+    return linear_consistency(hidden, output.weight, output.bias, target, weight, smoothing, PAD)[0]
 
 
 def divergence(p: Tensor, q: Tensor) -> Tensor:
@@ -77,29 +83,9 @@ def divergence(p: Tensor, q: Tensor) -> Tensor:
     return ((p.exp() - q.exp()) * (p - q)).sum(dim=-1)
 
 
-def packed_consistent_likelihood(model: nn.Module, batch: PackedBatch, weight: float, smoothing: float = 0.0) -> Tensor:
-    """`consistent_likelihood` of packed sentences, for a model that `can_pack`."""
-    source, slots, words, queries, target = batch
-    inputs = *_twice(source, slots), *_twice(words, queries)
-    hidden = model.hidden_packed(*inputs).unflatten(1, (2, -1)).transpose(0, 1)  # type: ignore[operator]
-    return _consistent(model, hidden, target, weight, smoothing)  # hidden [2, 1, M, D]
-
-
 def _twice(row: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     """A row of packed sentences [1, N] and its positions [B, S], duplicated: [1, 2N], [2B, S]."""
     return row.repeat(1, 2), torch.cat([places, torch.where(places < 0, places, places + row.shape[1])])
-
-
-def _consistent(model: nn.Module, hidden: Tensor, target: Tensor, weight: float, smoothing: float) -> Tensor:
-    """hidden [2, ..., D] of two passes, target [...]."""
-    output: Any = model.output
-    return linear_consistency(hidden, output.weight, output.bias, target, weight, smoothing, PAD)[0]
-
-
-def packed_likelihood(model: nn.Module, batch: PackedBatch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """`likelihood` of packed sentences, for a model that `can_pack`."""
-    *inputs, target = batch
-    return output_likelihood(model, model.hidden_packed(*inputs), target, smoothing)  # type: ignore[operator]
 
 
 def can_pack(model: nn.Module) -> bool:

@@ -1,16 +1,21 @@
 """The interface between the training loop and a task. Each task is one file."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from regard.data.batching import EpochPlan, Lengths, ShardedPlan, make_even
+from regard.data.batching import EpochPlan, Examples, ShardedPlan, make_even
 from regard.data.prepare import Data
 from regard.decode.settings import DecodeConfig
+from regard.evaluate.scores import perplexity
 from regard.runs.settings import TrainConfig
+from regard.training.objectives import likelihood
+
+SHOWN = 3  # held-out examples that a validation shows
 
 
 class Loss(NamedTuple):
@@ -46,10 +51,6 @@ class Task:
     def ready(self, model: nn.Module) -> None:
         """Initialise a new model with pretrained parts, or refuse one that does not fit the settings."""
 
-    def lengths(self, part: Any) -> tuple[Lengths, Lengths]:
-        """The lengths [N] of both sides of all examples of the training or validation part."""
-        raise NotImplementedError
-
     def plan(self, epoch: int, even: bool = False) -> EpochPlan:
         """The batches of an epoch as example indices: a pure function of the arguments and the settings.
 
@@ -57,13 +58,13 @@ class Task:
         """
         return self.batches(self.data.train, epoch, even)
 
-    def batches(self, part: Any, epoch: int = 0, even: bool = False) -> EpochPlan:
+    def batches(self, part: Examples, epoch: int = 0, even: bool = False) -> EpochPlan:
         """The batches of the training or validation part."""
-        return ShardedPlan(*self.lengths(part), self.config.batch_tokens, self.config.seed, epoch, even)
+        return ShardedPlan(*part.sides, self.config.batch_tokens, self.config.seed, epoch, even)
 
     def load(self, numbers: Sequence[int], epoch: int) -> Any:
-        """A batch of these examples (possibly none), as a NamedTuple of tensors on the CPU."""
-        return self.data.train.batch(numbers)
+        """A batch of these training examples, see `Examples.batch`."""
+        return self.data.train.batch(numbers, epoch)
 
     def even(self, batch: Any, world: int) -> Any:
         """This rank's part of a batch, one of `world`, padded to a recurring shape; its loss does not change."""
@@ -81,6 +82,25 @@ class Task:
         """Measure the model on held-out examples."""
         raise NotImplementedError
 
+    def losses(
+        self, model: nn.Module, watch: Callable[[Sequence[int]], AbstractContextManager[Any]] = lambda _: nullcontext()
+    ) -> dict[str, float]:
+        """Loss and perplexity per token over all held-out pairs of a source and a text.
+
+        `shuffled_loss` is the loss with the source of another example: it is much higher for a model that uses its
+        source. `watch` is entered with the numbers of each batch while the model reads it.
+        """
+        device, nll, shuffled, tokens = next(model.parameters()).device, 0.0, 0.0, 0
+        for numbers in (batch.tolist() for batch in self.batches(self.data.dev)):
+            batch = self.data.dev.batch(numbers)
+            source, lengths, target = (part.to(device) for part in (batch.source, batch.source_lengths, batch.target))
+            with watch(numbers):
+                nll += float(likelihood(model, source, lengths, target)[1])
+            shuffled += float(likelihood(model, source.roll(1, 0), lengths.roll(1, 0), target)[1])
+            tokens += int(batch.target_lengths.sum())
+        metrics = {"loss": nll / max(1, tokens), "perplexity": perplexity(nll, max(1, tokens))}
+        return metrics | ({"shuffled_loss": shuffled / max(1, tokens)} if len(self.data.dev) > 1 else {})
+
     def files(self) -> list[Path]:
         """The files in the run folder, besides config.toml, that the model needs."""
         encoding = self.data.encoding
@@ -95,15 +115,8 @@ class Task:
     def carry(self, sums: Tensor, sound: Tensor) -> None:
         """Update the state with the sums over all ranks, unless `sound` is False. May run on a GPU."""
 
-    def state(self) -> dict[str, float]:
-        """The state as numbers by name, for a checkpoint."""
-        return {}
-
-    def restore(self, state: dict[str, float]) -> None:
-        """Continue with the numbers of a checkpoint."""
-
     def tensors(self) -> dict[str, Tensor]:
-        """The state as tensors, such as the carried states of a text; only with one process."""
+        """The state by name, for a checkpoint."""
         return {}
 
     def set_tensors(self, tensors: dict[str, Tensor], model: nn.Module) -> None:

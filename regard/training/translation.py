@@ -6,27 +6,26 @@ If the corpus is aligned, attention can be guided: one head is trained towards t
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from regard.data.batching import Batch, Lengths, PackedBatch, make_batch, make_even, pack, round_up
-from regard.data.pairs import LinkedBatch, PairSet, Resampled, link_pieces
+from regard.data.batching import Batch, PackedBatch, make_even, pack, round_up
+from regard.data.pairs import LinkedBatch, Resampled, link_pieces
 from regard.data.prepare import Data
 from regard.decode.search import decode_many
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, numbered
-from regard.evaluate.scores import perplexity, score
+from regard.evaluate.scores import score
 from regard.look.record import record
 from regard.models.contract import guided_head, guided_module
 from regard.runs.settings import TrainConfig
 from regard.symbols import END, PAD, UNKNOWN
 from regard.training import objectives
-from regard.training.task import Loss, Task, Validation
-
-SHOWN = 3  # held-out sentences shown in each validation
+from regard.training.task import SHOWN, Loss, Task, Validation
 
 
 class TranslationTask(Task):
@@ -40,11 +39,8 @@ class TranslationTask(Task):
         self.decode = dataclasses.replace(self.decode, precision=precision)
         self.linked = bool(config.guided and data.encoding.aligned)
 
-    def lengths(self, part: PairSet | Resampled) -> tuple[Lengths, Lengths]:
-        return part.source_lengths, part.target_lengths
-
     def load(self, numbers: Sequence[int], epoch: int) -> Batch | LinkedBatch:
-        batch = make_batch(self.data.train, numbers, epoch)
+        batch: Batch = super().load(numbers, epoch)
         if not self.linked:
             return batch
         return LinkedBatch(*batch, links=link_pieces(self.data.train.links, self.data.vocabularies, batch))
@@ -76,7 +72,7 @@ class TranslationTask(Task):
     def even(self, batch: Batch | LinkedBatch, world: int) -> Batch | LinkedBatch | PackedBatch:
         tokens, train = self.config.batch_tokens, self.data.train
         if isinstance(train, Resampled):  # shapes depend on the planned lengths, not on the samples
-            planned = np.array([side[batch.indices.numpy()].max() for side in self.lengths(train)])
+            planned = np.array([side[batch.indices.numpy()].max() for side in train.sides])
             widths = train.room(planned)
             tokens = tokens // int(round_up(planned).max()) * int(widths.max())  # room for the planned rows
             batch = widened(batch, *widths.tolist())
@@ -88,14 +84,12 @@ class TranslationTask(Task):
         """Cross-entropy of the target with label smoothing; with links, plus `guided` times the alignment loss; plus
         `coverage` times the coverage loss. With `consistency`, R-Drop over two passes."""
         smoothing, agreement = self.config.label_smoothing, self.config.consistency
-        if isinstance(batch, PackedBatch):
-            if agreement:
-                return Loss(objectives.packed_consistent_likelihood(model, batch, agreement, smoothing))
-            return Loss(objectives.packed_likelihood(model, batch, smoothing)[0])
-        inputs = batch.source, batch.source_lengths, batch.target
+        inputs: tuple[Any, ...] = (batch,)
+        if not isinstance(batch, PackedBatch):
+            inputs = batch.source, batch.source_lengths, batch.target
         if agreement:
             return Loss(objectives.consistent_likelihood(model, *inputs, weight=agreement, smoothing=smoothing))
-        if not isinstance(batch, LinkedBatch) and not self.config.coverage:
+        if isinstance(batch, PackedBatch) or not (isinstance(batch, LinkedBatch) or self.config.coverage):
             return Loss(objectives.likelihood(model, *inputs, smoothing=smoothing)[0])
         name = guided_module(model, self.config.guided_layer)
         with record(model, [name], detach=False) as seen:
@@ -110,32 +104,17 @@ class TranslationTask(Task):
         return Loss(total)
 
     def validate(self, model: nn.Module) -> Validation:
-        """Loss and perplexity per token over all held-out pairs; BLEU of the first `validate_sentences`.
-
-        `shuffled_loss` is the loss with the source of another sentence: it is much higher for a model that uses its
-        source.
-        """
-        device = next(model.parameters()).device
+        """The losses of all held-out pairs; BLEU of the first `validate_sentences`."""
         if not len(self.data.dev):
             return Validation({}, [])
-        nll, shuffled, tokens = 0.0, 0.0, 0
-        for numbers in self.batches(self.data.dev):
-            batch = make_batch(self.data.dev, numbers.tolist())
-            source, lengths, target = (part.to(device) for part in (batch.source, batch.source_lengths, batch.target))
-            nll += float(objectives.likelihood(model, source, lengths, target)[1])
-            shuffled += float(objectives.likelihood(model, source.roll(1, 0), lengths.roll(1, 0), target)[1])
-            tokens += int(batch.target_lengths.sum())
-        metrics = {"loss": nll / max(1, tokens), "perplexity": perplexity(nll, max(1, tokens))}
-        if len(self.data.dev) > 1:
-            metrics["shuffled_loss"] = shuffled / max(1, tokens)
-        shown = self.data.shown[: self.config.validate_sentences]
+        metrics, shown = self.losses(model), self.data.shown[: self.config.validate_sentences]
         if not shown:
             return Validation(metrics, [])
-        rows = [self.data.dev.pair(index)[0][:-1].tolist() for index in range(len(shown))]
-        found = decode_many(model, rows, self.decode, device)  # type: ignore[arg-type]
-        written = [self.data.vocabularies[1].decode(hypotheses[0].ids) for hypotheses in found]
-        # Score in the form of the vocabulary: the model cannot write other capitals or punctuation.
+        rows = [row[:-1].tolist() for row in self.data.dev.take(range(len(shown)))[0]]
+        found = decode_many(model, rows, self.decode, next(model.parameters()).device)  # type: ignore[arg-type]
         vocabulary = self.data.vocabularies[1]
+        written = [vocabulary.decode(hypotheses[0].ids) for hypotheses in found]
+        # Score in the form of the vocabulary: the model cannot write other capitals or punctuation.
         references = [vocabulary.in_form(target).text for _, target in shown]
         metrics["bleu"] = score(written, references, metrics=["bleu"], lowercase=vocabulary.lowercase)["bleu"]
         samples = zip(shown[:SHOWN], written, strict=False)

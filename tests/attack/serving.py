@@ -231,12 +231,26 @@ def used(process: int) -> float:
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@check("X9", "a request or a file that is slow to parse: answered or refused, and the server works on", 9, 500)
+@check("X9", "a request or a file that is slow to parse: answered or refused, and the server works on", 2, 500)
 def parsing(draw: Random, folder: Path) -> None:
-    server, name = shared(), draw.choice(list(SLOW))
+    parse(draw.choice(list(SLOW)), draw.choice(["html", "xml", "md", "xlf", "po", "srt"]))
+
+
+REPORTED = [("percent", kind) for kind in ("html", "xml", "md")] + [("target", "xlf")]
+REPORTED += [(name, "md") for name in ("table", "rule", "heading", "lines")]
+
+
+@check("X9", "the eight requests that once held the server: answered or refused, and the server works on", 1, 5)
+def parsing_reported(draw: Random, folder: Path) -> None:
+    for name, kind in REPORTED:
+        parse(name, kind)
+
+
+def parse(name: str, kind: str) -> None:
+    """Have a server read a text that is slow to parse."""
+    server = shared()
     text, before = SLOW[name], used(server.process.pid)
     pair = {"source": "en", "target": "de"}
-    kind = draw.choice(["html", "xml", "md", "xlf", "po", "srt"])
     if kind == "html":
         answer = server.post("/translate", q=text, format="html", **pair)
     elif kind == "xml":

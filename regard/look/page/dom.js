@@ -68,7 +68,7 @@ export function visible(text) {
     if (code < 0x20) return String.fromCodePoint(0x2400 + code);
     return code === 0x7f ? "\u2421" : `\u2039U+${code.toString(16).toUpperCase().padStart(4, "0")}\u203a`;
   });
-  return shown === "" ? "\u2423" : shown.replace(/^ +| +$/g, (spaces) => "\u2423".repeat(spaces.length));
+  return shown === "" ? "\u2423" : shown.replace(/^ +|(?<! ) +$/g, (spaces) => "\u2423".repeat(spaces.length));
 }
 
 /** A text inside a drawing, which has no `bdi`: isolated from what is around it, so that it keeps its direction. */

@@ -4,7 +4,7 @@
 import constants from "./constants.js";
 import { isDigit, isUpper, LETTER, points, wordsOf } from "./text.js";
 
-const EDGES = new RegExp(`^[^${LETTER}]+|[^${LETTER}]+$`, "gu");
+const EDGES = new RegExp(`^[^${LETTER}]+|(?<![^${LETTER}])[^${LETTER}]+$`, "gu");
 
 /** A word as it is compared: without punctuation at its edges, in lower case. */
 const bare = (word) => (word.replace(EDGES, "") || word).toLowerCase();

@@ -4,7 +4,7 @@
 import constants from "./constants.js";
 import { inRanges, isDigit, isSpace, points } from "./text.js";
 
-const { kinds: KINDS, texts, precise: PRECISE } = constants.drawn;
+const { kinds: KINDS, texts, precise: PRECISE, equal: EQUAL } = constants.drawn;
 
 /** An array as a trace stores it. @param {number[]} shape @param {ArrayLike<number>} values */
 export function store(shape, values) {
@@ -130,29 +130,36 @@ function onLinks(trace, modules, seen) {
   const [down, across] = KINDS[seen.kind].map(plain);
   const rows = down.slice(0, Math.max(0, aligned.length - shift));
   if (!rows.length || !across.length) return seen.weights.map(() => 0);
-  const linked = rows.map((t) => across.reduce((best, s) => (aligned[t + shift][s] > aligned[t + shift][best] ? s : best)));
+  const linked = rows.map((t) => {
+    const most = Math.max(...across.map((s) => aligned[t + shift][s]));
+    return across.find((s) => aligned[t + shift][s] >= most - EQUAL);
+  });
   return seen.weights.map((weights) => sum(rows.map((t, at) => weights[t][linked[at]])) / rows.length);
+}
+
+/** Which of some {shift, weight} has no shift and the largest weight; of weights equal up to rounding, the first. */
+export function firstBest(rated) {
+  const least = Math.min(...rated.map(({ shift }) => shift)),
+    most = Math.max(...rated.filter(({ shift }) => shift === least).map(({ weight }) => weight));
+  return rated.findIndex(({ shift, weight }) => shift === least && weight >= most - EQUAL);
 }
 
 /** The head of a module to go through step by step. */
 function stepHead(trace, modules, seen) {
   if (Number.isInteger(seen.aligning) && !shiftOf(seen, seen.aligning)) return seen.aligning;
-  const links = onLinks(trace, modules, seen);
-  const better = (a, b) => shiftOf(seen, a) < shiftOf(seen, b) || (shiftOf(seen, a) === shiftOf(seen, b) && links[a] > links[b]);
-  return range(seen.weights.length).reduce((best, head) => (better(head, best) ? head : best));
+  return firstBest(onLinks(trace, modules, seen).map((weight, head) => ({ shift: shiftOf(seen, head), weight })));
 }
 
 /** The module to go through step by step. */
 function stepModule(trace, modules) {
   const first = choose(modules);
   if (first.aligning === null || !shiftOf(first, first.aligning)) return first;
-  const rated = leadingModules(modules).map((seen) => {
+  const leading = leadingModules(modules);
+  const rated = leading.map((seen) => {
     const head = stepHead(trace, modules, seen);
-    return { seen, shift: shiftOf(seen, head), links: onLinks(trace, modules, seen)[head] };
+    return { shift: shiftOf(seen, head), weight: onLinks(trace, modules, seen)[head] };
   });
-  return rated.reduce((best, one) =>
-    one.shift < best.shift || (one.shift === best.shift && one.links > best.links) ? one : best,
-  ).seen;
+  return leading[firstBest(rated)];
 }
 
 function measure(trace, seen, weights) {
@@ -268,7 +275,7 @@ function cellText(tokens, group, characters) {
     return characters
       .slice(first.start, last.end)
       .join("")
-      .replace(/^ +| +$/g, "");
+      .replace(/^ +|(?<! ) +$/g, "");
   return group.map((at) => tokens[at].text).join("");
 }
 
@@ -340,7 +347,7 @@ function visible(text) {
     return /\p{Zs}/u.test(sign) ? "⍽" : `‹U+${code.toString(16).toUpperCase().padStart(4, "0")}›`;
   });
   if (/^ +$/.test(marked)) return "␣".repeat(marked.length);
-  return marked.replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length));
+  return marked.replace(/^ +|(?<! ) +$/g, (spaces) => "␣".repeat(spaces.length));
 }
 
 /** `visible` text of at most `longest` columns, the rest an ellipsis. */

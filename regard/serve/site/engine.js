@@ -510,6 +510,7 @@ export class Model {
       written = ended || !tree ? [...found.ids, END] : found.ids;
       if (tree) seen.flags.push(...wrongWith(text, this.target.decode(found.ids), found.ended, this.same));
     }
+    this.room(encoded.ids.length + 1, written.length);
     const { attention, logits } = await this.trace(encoded, written, changes, signal);
     const plain = written.filter((id) => id !== END);
     const side = tokensOf(this.target.tokenised(plain), plain.length < written.length);
@@ -524,7 +525,7 @@ export class Model {
       target: side,
       attention,
       beam: steps.length ? this.beam(steps) : null,
-      changes: [...changes.map(describe), ...this.begun(forced)],
+      changes: [...changes.map(describe).map(unreached(written.length)), ...this.begun(forced)],
       notes: [
         ...(seen.unknown.length ? [{ flag: "unseen", text: constants.notes.unseen, words: seen.unknown }] : []),
         ...seen.flags.filter((flag) => flag !== "unseen").map((flag) => ({ flag, text: constants.notes[flag] })),
@@ -757,6 +758,17 @@ export class Model {
     return { alternatives: likely.map(({ piece, text: shown, probability }) => ({ piece, text: shown, probability })) };
   }
 
+  /** Refuse a trace that is too large to be drawn. */
+  room(source, target) {
+    const cells = ({ name, cross }) => {
+      const rows = name.startsWith("encoder") ? source : target;
+      return rows * (cross ? source : rows);
+    };
+    const numbers = sum(this.modules.map((module) => 2 * (module.heads || 1) * cells(module)));
+    if (numbers > constants.limits.numbers)
+      throw new Refused(422, `The attention of this trace has ${numbers} numbers, more than ${constants.limits.numbers}; send a shorter text.`);
+  }
+
   // --- pieces
 
   sizes(ids, name) {
@@ -767,7 +779,7 @@ export class Model {
 
   /** The ids of a translation or a prefix, given as text or pieces. */
   ids(given, name) {
-    if (typeof given === "string") return this.sizes(this.target.encode(given.replace(/\s+$/u, "")).ids, name);
+    if (typeof given === "string") return this.sizes(this.target.encode(given.trimEnd()).ids, name);
     const ids = given.map((piece) => {
       const id = this.target.numbers.get(piece);
       if (!(id > END)) throw new Refused(422, `There is no piece '${piece.slice(0, 40)}' in the target vocabulary.`);
@@ -811,7 +823,7 @@ function tokensOf({ text, pieces, spans, words }, ended) {
     const shown = characters
       .slice(start, end)
       .join("")
-      .replace(/^ +| +$/g, "");
+      .replace(/^ +|(?<! ) +$/g, "");
     return { text: shown || piece, piece, start, end, special: false, word: words[at] };
   });
   const size = characters.length;
@@ -820,6 +832,10 @@ function tokensOf({ text, pieces, spans, words }, ended) {
 }
 
 /** A change as a trace keeps it. */
+/** A description of a change; one of a row that the translation does not have says so. */
+const unreached = (rows) => (one) =>
+  (one.row ?? 0) < rows ? one : { ...one, text: `${one.text} (no effect: the translation has ${rows > 1 ? `rows 0 to ${rows - 1}` : "one row, 0"})` };
+
 function describe({ kind, position, value, t, weights, name, head }) {
   if (kind === "mask") return { kind, text: `source position ${position} masked`, column: position };
   if (kind === "temperature") return { kind, text: `temperature ${Number(value.toPrecision(6))}` };

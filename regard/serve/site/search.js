@@ -15,7 +15,9 @@ export function logSoftmax(row) {
   for (const value of row) if (value > top) top = value;
   for (const value of row) total += Math.exp(value - top);
   const log = Math.log(total) + top;
-  return Float32Array.from(row, (value) => (Number.isFinite(log) ? value - log : -Infinity));
+  const logprobs = new Float32Array(row.length);
+  for (let at = 0; at < row.length; at++) logprobs[at] = Number.isFinite(log) ? row[at] - log : -Infinity;
+  return logprobs;
 }
 
 /** The places of the `count` largest values, the largest first, and of equal ones the first. */

@@ -115,7 +115,7 @@ export class Vocabulary {
     Object.assign(this, { kind, form, lowercase, pieces, scores });
     this.numbers = new Map(pieces.map((piece, id) => [piece, id]));
     this.bytes = new Map();
-    if (kind === "bpe")
+    if (scores)
       for (const [id, piece] of pieces.entries()) {
         const byte = /^<0x([0-9A-F]{2})>$/.exec(piece);
         if (byte) this.bytes.set(id, parseInt(byte[1], 16));
@@ -126,7 +126,7 @@ export class Vocabulary {
   /** The pieces of a sentence, without END: {ids, pieces, spans, words, text}. */
   encode(text) {
     const found = rewrite(text, this.form, this.lowercase);
-    const { ids, pieces, spans } = this.kind === "bpe" ? this.merge(found.written) : this.find(found.written);
+    const { ids, pieces, spans } = this.scores ? this.split(found.written) : this.find(found.written);
     return tokenised(
       ids,
       pieces,
@@ -159,33 +159,59 @@ export class Vocabulary {
     return { ids, pieces, spans };
   }
 
+  /** The id of a piece that text is split into, or undefined. */
+  piece(text) {
+    const id = this.numbers.get(text);
+    return id > UNKNOWN && !this.bytes.has(id) ? id : undefined;
+  }
+
   /** Byte-pair encoding as SentencePiece does it: the pair with the best score is merged, the first one of equals. */
-  merge(characters) {
-    if (!characters.length) return { ids: [], pieces: [], spans: [] };
-    const symbols = ["\u2581", ...characters.map((one) => (one === " " ? "\u2581" : one))];
-    const score = (at) => {
-      const id = at + 1 < symbols.length ? this.numbers.get(symbols[at] + symbols[at + 1]) : undefined;
-      return id > UNKNOWN && !this.bytes.has(id) ? this.scores[id] : -Infinity;
-    };
+  bpe(symbols) {
+    const score = (at) => (at + 1 < symbols.length ? (this.scores[this.piece(symbols[at] + symbols[at + 1])] ?? -Infinity) : -Infinity);
     const scores = symbols.map((_, at) => score(at));
     for (;;) {
       let best = 0;
       for (let at = 1; at < scores.length; at++) if (scores[at] > scores[best]) best = at;
-      if (scores[best] === -Infinity) break;
+      if (scores[best] === -Infinity) return symbols;
       symbols.splice(best, 2, symbols[best] + symbols[best + 1]);
       scores.splice(best, 1);
       scores[best] = score(best);
       if (best) scores[best - 1] = score(best - 1);
     }
+  }
+
+  /** The split with the largest sum of scores, as SentencePiece finds it in float32; an unknown character costs 10 more
+   * than the worst piece. */
+  unigram(symbols) {
+    const known = (this.known ??= [...this.pieces.keys()].filter((id) => this.piece(this.pieces[id]) === id));
+    const longest = known.reduce((most, id) => Math.max(most, [...this.pieces[id]].length), 1),
+      unknown = known.reduce((least, id) => Math.min(least, this.scores[id]), Infinity) - 10;
+    const best = [{ score: 0, from: 0 }, ...symbols.map(() => ({ score: -Infinity, from: 0 }))];
+    for (const from of symbols.keys())
+      for (let end = from + 1; end <= Math.min(symbols.length, from + longest); end++) {
+        const id = this.piece(symbols.slice(from, end).join(""));
+        if (id === undefined && end > from + 1) continue;
+        const score = Math.fround(best[from].score + (this.scores[id] ?? unknown));
+        if (score > best[end].score) best[end] = { score, from };
+      }
+    const found = [];
+    for (let end = symbols.length; end; end = best[end].from) found.unshift(symbols.slice(best[end].from, end).join(""));
+    return found;
+  }
+
+  /** Subwords: the pieces of a text, or the bytes of its unknown characters. */
+  split(characters) {
+    if (!characters.length) return { ids: [], pieces: [], spans: [] };
+    const symbols = this[this.kind](["\u2581", ...characters.map((one) => (one === " " ? "\u2581" : one))]);
     const place = (at) => Math.max(0, at - 1); // of a character, behind the space before the text
     const ids = [],
       pieces = [],
       spans = [];
     let at = 0;
     for (const symbol of symbols) {
-      const id = this.numbers.get(symbol),
+      const id = this.piece(symbol),
         size = [...symbol].length;
-      if (id > UNKNOWN && !this.bytes.has(id)) {
+      if (id !== undefined) {
         const letters = [...symbol.replace(/^\u2581+/, "")].length;
         ids.push(id);
         pieces.push(symbol);
@@ -213,7 +239,7 @@ export class Vocabulary {
   /** The text of ids: one line, without the symbols for padding, start and end. */
   decode(ids) {
     const kept = ids.filter((id) => id >= UNKNOWN);
-    if (this.kind !== "bpe")
+    if (!this.scores)
       return kept
         .map((id) => this.pieces[id])
         .join(this.kind === "word" ? " " : "")
@@ -247,7 +273,7 @@ export class Vocabulary {
     const utf8 = (text) => new TextEncoder().encode(text);
     const surfaces = ids.map((id) => {
       if (this.bytes.has(id)) return Uint8Array.of(this.bytes.get(id));
-      if (this.kind === "bpe") return utf8(this.pieces[id].replaceAll("\u2581", " "));
+      if (this.scores) return utf8(this.pieces[id].replaceAll("\u2581", " "));
       return utf8((this.kind === "word" ? " " : "") + this.pieces[id]);
     });
     const bytes = Uint8Array.from(surfaces.flatMap((surface) => [...surface]));
@@ -473,7 +499,7 @@ export function takeSentences(text, line) {
 /** Whether a text has capitals and no small letters. */
 export const isUpper = (text) => /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text);
 
-/** A text in capitals as a sentence: only its first letter, the word I and that of English days and months stay. */
+/** A text in capitals as a sentence: only its first letter and the word I stay. */
 function lower(text) {
   const characters = points(text);
   const first = Math.max(
@@ -482,12 +508,12 @@ function lower(text) {
   );
   const lowered = characters.map((one) => ([...one.toLowerCase()].length === 1 ? one.toLowerCase() : one));
   const rest = lowered.slice(first + 1).join("");
-  const names = "i|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|january|february|june|july|october";
-  const capital = new RegExp(`(?<![${LETTER}])(?:${names})(?![${LETTER}])`, "gu");
-  return characters.slice(0, first + 1).join("") + rest.replace(capital, (word) => word[0].toUpperCase() + word.slice(1));
+  const I = new RegExp(`(?<![${LETTER}])i(?![${LETTER}])`, "gu");
+  return characters.slice(0, first + 1).join("") + rest.replace(I, "I");
 }
 
-/** The drafts of a text: {span, source, words, encoded, recased}; sentences that are too long are cut at clauses. */
+/** The drafts of a text: {span, source, words, encoded, recased}. Sentences with more than `most` tokens, as they are
+ * read, are cut at clauses. */
 export function drafts(text, encode, most) {
   const characters = points(text),
     found = [];
@@ -496,39 +522,32 @@ export function drafts(text, encode, most) {
   for (const line of text.split("\n")) {
     for (const [first, last] of splitSentences(line)) {
       const whole = [at + first, at + last];
-      const encoded = encode(characters.slice(...whole).join(""));
-      let parts = [whole];
-      if (encoded.ids.length > most) {
-        const starts = encoded.spans.map(([start]) => whole[0] + start);
-        parts = splitClauses(characters, whole, starts, most);
+      let parts = [read(characters, whole, encode)];
+      if (parts[0].encoded.ids.length > most) {
+        const starts = parts[0].encoded.spans.map(([start]) => whole[0] + start);
+        parts = splitClauses(characters, whole, starts, most).map((span) => read(characters, span, encode));
         cut = true;
       }
-      for (const part of parts) {
-        const source = characters.slice(...part).join("");
-        const same = part[0] === whole[0] && part[1] === whole[1];
-        const draft = { span: part, source, words: source, encoded: same ? encoded : encode(source), recased: false };
-        if (isUpper(source)) recase(draft, encode);
-        found.push(draft);
-      }
+      found.push(...parts);
     }
     at += points(line).length + 1;
   }
   return { drafts: found, cut };
 }
 
-/** Read a sentence in capitals as an ordinary one, if the vocabulary then knows its words better. */
-function recase(draft, encode) {
-  const forms = [draft.words, lower(draft.words), lower(draft.words).toLowerCase()];
-  const read = [draft.encoded, encode(forms[1]), encode(forms[2])];
-  const costs = read.map(({ ids }) => [ids.filter((id) => id === UNKNOWN).length, ids.length]);
-  costs[2][1] = Math.max(costs[1][1], costs[2][1]); // without any capital only where one is unknown
-  let best = 0;
-  for (const at of [1, 2]) {
-    const [one, two] = [costs[at], costs[best]];
-    if (one[0] < two[0] || (one[0] === two[0] && one[1] < two[1])) best = at;
-  }
-  if (best && points(forms[best]).length === points(forms[0]).length)
-    Object.assign(draft, { recased: true, words: forms[best], encoded: read[best] });
+/** The draft of a sentence. One in capitals is read as an ordinary one, if the vocabulary then knows its words better. */
+function read(characters, span, encode) {
+  const source = characters.slice(...span).join(""),
+    draft = { span, source, words: source, encoded: encode(source), recased: false };
+  if (!isUpper(source)) return draft;
+  const cost = ({ encoded: { ids } }) => [ids.filter((id) => id === UNKNOWN).length, ids.length];
+  const forms = [lower(source), lower(source).toLowerCase()].map((words) => ({ ...draft, words, encoded: encode(words), recased: true }));
+  const best = [draft, ...forms].reduce((best, one) => {
+    const [unknown, count] = cost(one),
+      [fewest, least] = cost(best);
+    return unknown < fewest || (unknown === fewest && count < least) ? one : best;
+  });
+  return points(best.words).length === points(source).length ? best : draft;
 }
 
 /** The translation without a full stop at its end that its source does not have. */
@@ -599,13 +618,13 @@ export function wrongWith(source, translation, finished, same) {
 }
 
 function lostNumbers(source, translation) {
-  const trimmed = (address) => address.replace(/[.,;:!?…)\]}'’»”]+$/u, "");
+  const trimmed = (address) => address.replace(/(?<![.,;:!?…)\]}'’»”])[.,;:!?…)\]}'’»”]+$/u, "");
   if ((source.match(ADDRESS) ?? []).some((one) => !translation.includes(trimmed(one)))) return true;
   if (fewer(source.match(SYMBOL) ?? [], translation.match(SYMBOL) ?? [])) return true;
   if (!/\p{Nd}/u.test(source)) return false;
   const lowered = translation.toLowerCase();
   for (const [found] of source.matchAll(QUANTITY)) {
-    const unit = found.replace(new RegExp(`^[${SPACES}]+|[${SPACES}]+$`, "gu"), "").toLowerCase();
+    const unit = wordsOf(found)[0].toLowerCase();
     const same = escaped(unit) + (ALNUM.test([...unit].at(-1)) ? `(?![${LETTER}])` : "");
     if (!new RegExp(`${same}|${constants.units[unit]}`, "u").test(lowered)) return true;
   }
