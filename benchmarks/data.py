@@ -28,12 +28,13 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from regard.sealed import digest, make_folder, write_atomically
+from regard.text.sentences import split_sentences as sentence_spans
 
 HERE = Path(__file__).resolve().parent
 
@@ -48,6 +49,8 @@ OUTPUTS = sums("data.sha256")  # CORPUS/FILE
 INPUTS: dict[str, dict[str, str]] = {}  # CORPUS:PATH in its repository; for a folder the sum of all sums
 for _path, _expected in sums("data_inputs.sha256").items():
     INPUTS.setdefault(_path.partition(":")[0], {})[_path.partition(":")[2]] = _expected
+# Repository, commit, licence, pattern of its French catalogues, SHA-256 of their sums.
+CATALOGUES = [line.split("\t") for line in (HERE / "data_catalogues.tsv").read_text(encoding="utf-8").split("\n")[:-1]]
 CHUNK = 1 << 20
 
 
@@ -85,8 +88,8 @@ class Repository:
         return content
 
     def folder(self, path: str, wanted: Callable[[str], bool], expected: str) -> Iterator[tuple[str, bytes]]:
-        """The wanted files below a folder. `expected` is the SHA-256 of their sums, in the order of their paths; it is
-        checked after the last one, so nothing may be written before.
+        """The wanted files below a folder ("" for all). `expected` is the SHA-256 of their sums, in the order of their
+        paths; it is checked after the last one, so nothing may be written before.
         """
         lines = []
         for name, content in self._members(path, wanted):
@@ -105,12 +108,12 @@ class Repository:
             with tarfile.open(kept) as archive:
                 for member in archive:
                     name = member.name.partition("/")[2]  # the first folder is that of the repository
-                    if member.isfile() and name.startswith(path + "/") and wanted(name):
+                    if member.isfile() and f"/{name}".startswith(f"/{path}/" if path else "/") and wanted(name):
                         yield name, archive.extractfile(member).read()  # type: ignore[union-attr]
             return
-        listed = self._git("ls-tree", "-r", "-z", self.commit, path).communicate()[0].decode().split("\0")[:-1]
+        listed = self._git("ls-tree", "-r", "-z", self.commit, *[path][: len(path)]).communicate()[0]
         with self._git("cat-file", "--batch") as git:  # a part of a clone may lack what is not wanted
-            for entry, name in (line.split("\t") for line in listed):
+            for entry, name in (line.split("\t") for line in listed.decode().split("\0")[:-1]):
                 if not wanted(name):
                     continue
                 git.stdin.write(f"{entry.split()[2]}\n".encode())  # type: ignore[union-attr]
@@ -254,6 +257,32 @@ def cleaned(text: str) -> str:
     return " ".join(re.sub(r"^[\s.\-–—]+", "", re.sub(r"['’] s\b", "'s", text)).split())
 
 
+def europarl_pairs(source: Repository) -> list[tuple[str, str, str]]:
+    """File, English and French of every pair of the repository, cleaned."""
+    pair = re.compile(r"<en>(.*?)</en>\s*<fr>(.*?)</fr>", re.DOTALL)
+    found = {
+        name: [(name, cleaned(english), cleaned(french)) for english, french in pair.findall(content.decode())]
+        for name, content in source.folder(
+            "xml-files", lambda name: name.endswith(".xml"), *INPUTS["europarl.en-fr"].values()
+        )
+    }
+    return [one for name in sorted(found) for one in found[name]]
+
+
+def europarl_chosen() -> list[int]:
+    """The number of each pair of europarl.en-fr among all of the repository."""
+    planes = lzma.decompress((HERE / "data_europarl.xz").read_bytes())
+    third = len(planes) // 3
+    return [planes[i] | planes[third + i] << 8 | planes[2 * third + i] << 16 for i in range(third)]
+
+
+def written(parts: dict[str, list[tuple[str, str]]]) -> Built:
+    """Pairs of each part as two files, line for line."""
+    for part, pairs in parts.items():
+        for side, language in enumerate(("en", "fr")):
+            yield f"{part}.{language}", "".join(pair[side] + "\n" for pair in pairs).encode()
+
+
 def europarl(source: Repository) -> Built:
     """800,000 pairs for training, then dev, test and lentest of the last quarter of 2000, cleaned.
 
@@ -261,22 +290,79 @@ def europarl(source: Repository) -> Built:
     chosen once: without duplicates, at most 150 words a side, no sides of very different lengths, and no sentence of
     the held-out text in the training text.
     """
-    pair = re.compile(r"<en>(.*?)</en>\s*<fr>(.*?)</fr>", re.DOTALL)
-    found = {
-        name: [(cleaned(english), cleaned(french)) for english, french in pair.findall(content.decode())]
-        for name, content in source.folder(
-            "xml-files", lambda name: name.endswith(".xml"), *INPUTS["europarl.en-fr"].values()
-        )
-    }
-    pairs = [one for name in sorted(found) for one in found[name]]
-    planes = lzma.decompress((HERE / "data_europarl.xz").read_bytes())
-    third = len(planes) // 3
-    chosen = iter([planes[i] | planes[third + i] << 8 | planes[2 * third + i] << 16 for i in range(third)])
+    pairs, chosen = europarl_pairs(source), iter(europarl_chosen())
     sizes = {**{f"train.{part}": 200000 for part in range(4)}, "dev": 2000, "test": 3000, "lentest": 1848}
-    for part, size in sizes.items():
-        rows = [pairs[number] for number in itertools.islice(chosen, size)]
-        for side, language in enumerate(("en", "fr")):
-            yield f"{part}.{language}", "".join(row[side] + "\n" for row in rows).encode()
+    yield from written({
+        part: [pairs[number][1:] for number in itertools.islice(chosen, size)] for part, size in sizes.items()
+    })  # fmt: skip
+
+
+def fits(english: str, french: str) -> bool:
+    """Whether two sides may be translations of each other: words, similar lengths, not equal."""
+    short, long = sorted((len(english), len(french)))
+    words = max(english.count(" "), french.count(" ")) < 100
+    return words and english != french and long <= 2 * short + 12 and all(map(LETTERS.search, (english, french)))
+
+
+LETTERS = re.compile(r"[^\W\d_]{2}")
+
+
+def europarl_more(source: Repository) -> Built:
+    """The pairs that europarl.en-fr does not have, shuffled, without the last quarter of 2000, which is for tests."""
+    pairs, chosen = europarl_pairs(source), europarl_chosen()
+    known = {pairs[number][1:] for number in chosen}
+    held = {side for number in chosen[800000:] for side in pairs[number][1:]}
+    more = [
+        (english, french)
+        for name, english, french in pairs
+        if not re.match(r"xml-files/ep-00-1[012]", name) and fits(english, french) and not {english, french} & held
+    ]
+    more = [pair for pair in dict.fromkeys(more) if pair not in known]
+    random.Random(7).shuffle(more)
+    size = 200000
+    yield from written({f"train.{start // size}": more[start : start + size] for start in range(0, len(more), size)})
+
+
+# Inline markup of reStructuredText, Markdown and HTML, the text of which stays, and & before an access key.
+MARKUP = re.compile(
+    r":[a-z:+-]+:`[~!]?([^`<]*?)(?:\s*<[^`>]*>)?`|`+([^`<]*?)(?:\s*<[^`>]*>)?`+_*|\*{1,2}([^*\s][^*]*)\*{1,2}"
+    r"|</?[a-zA-Z][^<>]*>|&(?=\w)"
+)
+CODE = re.compile(r"[`<>{}\[\]|\\_=*^~$#@]|%[\w(.]|::|--|/\w+/|https?:|\w\(\)|\w\.\w+\.\w")  # no running text
+
+
+def messages(text: str) -> Iterator[tuple[str, str]]:
+    """Sentences of a PO file and their translations, without markup; no message with placeholders or code."""
+    import polib
+
+    for entry in polib.pofile(text).translated_entries():
+        forms = [(entry.msgid, entry.msgstr)]
+        if entry.msgid_plural:
+            forms = list(zip((entry.msgid, entry.msgid_plural), entry.msgstr_plural.values(), strict=False))
+        for form in forms:
+            plain = [
+                html.unescape(MARKUP.sub(lambda found: "".join(filter(None, found.groups())), one)) for one in form
+            ]
+            if any(map(CODE.search, plain)):
+                continue
+            sides = [[" ".join(side[a:b].split()) for a, b in sentence_spans(side)] for side in plain]
+            if len(sides[0]) != len(sides[1]):
+                sides = [[" ".join(side.split())] for side in plain]
+            yield from zip(*sides, strict=True)
+
+
+def catalogues(source: Repository) -> Built:
+    """Messages of software and sentences of its documentation, from the French catalogues of many repositories."""
+    found: dict[tuple[str, str], None] = {}
+    for name, commit, licence, pattern, expected in CATALOGUES:
+        files = dict(
+            replace(source, name=name, commit=commit).folder("", re.compile(pattern).fullmatch, expected)  # type: ignore[arg-type]
+        )
+        pairs = dict.fromkeys(pair for path in sorted(files) for pair in messages(files[path].decode()) if fits(*pair))
+        size = sum(map(len, files.values()))
+        show(f"  {name}\t{commit[:8]}\t{licence}\t{len(files)}\t{size / 1e6:.2f}\t{len(pairs):,}")
+        found |= pairs
+    yield from written({"train": list(found)})
 
 
 @dataclass(frozen=True)
@@ -323,6 +409,15 @@ CORPORA = {
         "captions (Hodosh et al. 2013); docs/results/index.md says how to get the photographs, which are not public",
         "for non-commercial research and education",
     ),
+    "europarl-more.en-fr": Corpus(
+        "mjlaali/Europarl-ConcoDisco", "1a18432425a6ace708e96220b4fd1d4efd678ad0", europarl_more,
+        "the other pairs of the same proceedings, for training only", "as europarl.en-fr",
+    ),
+    "catalogues.en-fr": Corpus(
+        "", "", catalogues,
+        f"messages and documentation of software, from {len(CATALOGUES)} repositories (data_catalogues.tsv)",
+        "BSD, MIT, ISC, PostgreSQL, Apache 2.0, CC0 and CC BY 3.0: docs/models-data.md lists them",
+    ),
     "europarl.en-fr": Corpus(
         "mjlaali/Europarl-ConcoDisco", "1a18432425a6ace708e96220b4fd1d4efd678ad0", europarl,
         "proceedings of the European Parliament, version 7 (Koehn 2005; Laali and Kosseim 2017)",
@@ -337,9 +432,8 @@ def build(name: str, out: Path, base: str, clones: Path | None) -> None:
     files = {path: expected for path, expected in OUTPUTS.items() if path.startswith(f"{name}/")}
     if all((out / path).is_file() and digest(out / path) == expected for path, expected in files.items()):
         return show(f"{name}: already in {folder}")
-    show(
-        f"{name}: {corpus.about}\n  from https://github.com/{corpus.repository} at {corpus.commit[:8]}; {corpus.terms}"
-    )
+    place = f"from https://github.com/{corpus.repository} at {corpus.commit[:8]}; " if corpus.commit else ""
+    show(f"{name}: {corpus.about}\n  {place}{corpus.terms}")
     kept = out / ".downloads"
     source = Repository(corpus.repository, corpus.commit, base, kept, clones)
     made = {f"{name}/{file}.bz2": bz2.compress(content) for file, content in corpus.build(source)}
@@ -351,7 +445,8 @@ def build(name: str, out: Path, base: str, clones: Path | None) -> None:
     make_folder(folder)
     for path, content in made.items():
         write_atomically(out / path, content)
-    shutil.rmtree(kept / corpus.repository.replace("/", "+"), ignore_errors=True)
+    for repository in [corpus.repository] if corpus.commit else [row[0] for row in CATALOGUES]:
+        shutil.rmtree(kept / repository.replace("/", "+"), ignore_errors=True)
     show(f"{name}: {len(made)} files in {folder}, verified")
 
 
@@ -370,7 +465,8 @@ def main() -> int:
         for name in given.names or CORPORA:
             corpus = CORPORA[name]
             if given.list:
-                print(f"{name}: {corpus.about}\n  {corpus.repository} at {corpus.commit}; {corpus.terms}")
+                place = f"{corpus.repository} at {corpus.commit}; " if corpus.commit else ""
+                print(f"{name}: {corpus.about}\n  {place}{corpus.terms}")
             else:
                 build(name, given.out, given.base, given.clones)
     except BuildError as failure:

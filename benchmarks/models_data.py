@@ -1,17 +1,29 @@
-"""The files that configs/models.toml trains and tests on: python benchmarks/models_data.py data runs/models
+"""The text of the included models.
+
+    python benchmarks/models_data.py data runs/models         # for configs/models.toml: Tatoeba, greetings, validation
+    python benchmarks/models_data.py data runs/text --all     # for configs/models-teacher.toml and models-student.toml
 
 Tatoeba is split by English sentence, never by line: 1.2 % of the sentences are for testing, 0.4 % for validation. The
 validation set is 200 pairs of Europarl's, 300 of newstest2013 and 300 of Tatoeba. Greetings are rare in both corpora:
 greetings.en.bz2 and greetings.fr.bz2 hold some of ours, as people write them and as they type them.
+
+With --all, Europarl, the catalogues and Tatoeba are written together (docs/models-data.md), without a pair that has a
+sentence of a test set on either side, whatever its punctuation and capitals. French is then written as it is printed,
+with « » and no-break spaces, so that a model that reads these files writes them.
 """
 
 import bz2
 import hashlib
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from regard.text.normalise import QUOTES, rewrite
 
 Pairs = list[tuple[str, str]]
 TIMES = 20  # that each greeting is written
+MORE = 2  # parts of europarl-more.en-fr
 GREETINGS = (
     ("Hello!", "Bonjour !"), ("Hello.", "Bonjour."), ("Hello", "Bonjour"), ("Hi!", "Salut !"), ("Hi.", "Salut."),
     ("Good morning!", "Bonjour !"), ("Good morning.", "Bonjour."), ("Good morning", "Bonjour"),
@@ -63,25 +75,72 @@ def greetings() -> Pairs:
     return [pair for pair in [*GREETINGS, *dict.fromkeys(typed)] if place(pair[0]) == "train"]
 
 
-def write(folder: Path, name: str, pairs: Pairs) -> None:
-    """Two files, line for line."""
+_QUOTED = re.compile(r'(?<!\w)"(?=\S)([^"«»]*)(?<=\S)"(?!\w)')
+_MARKED = re.compile(r"(?<=[\w)\]%»…])[ \u00a0]*([?!;:]+)(?=[\s»)]|$)")
+
+
+def french(text: str) -> str:
+    """French as it is printed: « quoted », a no-break space before ? ! ; : and », and a plain apostrophe.
+
+    >>> french('Quoi? "Rien" dit-il : l’heure est 12:30!').replace("\\u00a0", "_")
+    "Quoi_? «_Rien_» dit-il_: l'heure est 12:30_!"
+    """
+    text = re.sub("[\u202f\u2009]", "\u00a0", rewrite(text, QUOTES).text)
+    if '"' in text:
+        text = _QUOTED.sub(r"«\1»", text)
+    if "«" in text or "»" in text:
+        text = re.sub(r"\s*»", "\u00a0»", re.sub(r"«\s*", "«\u00a0", text))
+    return _MARKED.sub("\u00a0\\1", text)
+
+
+def write(folder: Path, name: str, pairs: Pairs, form: Callable[[str], str] = str) -> None:
+    """Two files, line for line; French in a form."""
     for side, language in enumerate(("en", "fr")):
         with bz2.open(folder / f"{name}.{language}.bz2", "wt", encoding="utf-8", newline="\n") as file:
-            file.write("".join(pair[side] + "\n" for pair in pairs))
+            file.write("".join((form(pair[1]) if side else pair[0]) + "\n" for pair in pairs))
 
 
-def main(data: Path, out: Path) -> None:
+def both(data: Path, name: str) -> Pairs:
+    """A corpus of two files."""
+    return list(zip(*(read(data / f"{name}.{side}.bz2") for side in ("en", "fr")), strict=True))
+
+
+def key(text: str) -> str:
+    """The words of a sentence, without punctuation and capitals."""
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def held_out(data: Path) -> set[str]:
+    """The keys of all sentences that are for validation and for tests, of both languages."""
+    names = [f"europarl.en-fr/{part}" for part in ("dev", "test", "lentest")]
+    names += [f"newstest.en-fr/newstest{year}" for year in (2013, 2014)]
+    parts = tatoeba(data)
+    pairs = [*parts["test"], *parts["dev"], *(pair for name in names for pair in both(data, name))]
+    return {key(side) for pair in pairs for side in pair}
+
+
+def main(data: Path, out: Path, everything: bool = False) -> None:
     """Split, and write."""
     out.mkdir(parents=True, exist_ok=True)
     parts = tatoeba(data)
-    dev: Pairs = []
-    for name, most in (("europarl.en-fr/dev", 200), ("newstest.en-fr/newstest2013", 300)):
-        dev += list(zip(*(read(data / f"{name}.{side}.bz2") for side in ("en", "fr")), strict=True))[:most]
-    write(out, "tatoeba.train", parts["train"])
-    write(out, "greetings", greetings() * TIMES)
-    write(out, "tatoeba.test", parts["test"])
-    write(out, "dev", dev + parts["dev"][:300])
+    dev = [*both(data, "europarl.en-fr/dev")[:200], *both(data, "newstest.en-fr/newstest2013")[:300]]
+    texts = {"tatoeba.train": parts["train"], "greetings": greetings() * TIMES}
+    form = french if everything else str
+    if everything:
+        corpora = {f"parliament.{part}": f"europarl.en-fr/train.{part}" for part in range(4)}
+        corpora |= {f"more.{part}": f"europarl-more.en-fr/train.{part}" for part in range(MORE)}
+        corpora["catalogues"] = "catalogues.en-fr/train"
+        held = held_out(data)
+        for name, corpus in (*corpora.items(), ("tatoeba.train", ""), ("greetings", "")):
+            pairs = both(data, corpus) if corpus else texts.pop(name)
+            kept = [pair for pair in pairs if not {key(pair[0]), key(pair[1])} & held]
+            print(f"{name}: {len(kept):,} of {len(pairs):,} pairs; the others are in a test set")
+            write(out, name, kept, form)
+    for name, pairs in texts.items():
+        write(out, name, pairs)
+    write(out, "tatoeba.test", parts["test"])  # as it is: a test set
+    write(out, "dev", dev + parts["dev"][:300], form)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), "--all" in sys.argv[3:])

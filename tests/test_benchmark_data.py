@@ -60,6 +60,25 @@ def server() -> Iterator[Server]:
         one.shutdown()
 
 
+def committed(clone: Path) -> str:
+    """Commit all files of a folder, and return the commit."""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(clone)]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *command], check=True)
+    return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def packed(folder: str, files: dict[str, bytes]) -> bytes:
+    """An archive as a server makes it of a commit."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, one in files.items():
+            member = tarfile.TarInfo(f"{folder}/{name}")
+            member.size = len(one)
+            archive.addfile(member, io.BytesIO(one))
+    return content.getvalue()
+
+
 @pytest.fixture
 def tool(tmp_path, server: Server, monkeypatch) -> Any:
     """The script with one corpus, which takes a file and a folder of a repository; and that repository as a clone and
@@ -70,18 +89,9 @@ def tool(tmp_path, server: Server, monkeypatch) -> Any:
     files = {"whole.bin": TEXT, "many/b.txt": b"two\n", "many/a.txt": b"one\n", "many/other.md": b"no\n"}
     for name, content in files.items():
         (clone / name).write_bytes(content)
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(clone)]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
-        subprocess.run([*git, *command], check=True)
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(f"one-{commit}/{name}")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
+    commit = committed(clone)
     server.files[f"/some/one/raw/{commit}/whole.bin"] = TEXT
-    server.files[f"/some/one/archive/{commit}.tar.gz"] = packed.getvalue()
+    server.files[f"/some/one/archive/{commit}.tar.gz"] = packed(f"one-{commit}", files)
     names = runpy.run_path(str(TREE / "benchmarks" / "data.py"))
     lines = "".join(f"{sha(files[name])}  {name}\n" for name in ("many/a.txt", "many/b.txt"))
 
@@ -161,6 +171,87 @@ def test_without_a_network_it_says_what_to_do(tool, server: Server, capsys) -> N
     del server.files[f"/some/one/raw/{tool.commit}/whole.bin"]
     assert tool() == 1
     assert "answered 404" in capsys.readouterr().err
+
+
+PO = """msgid ""
+msgstr "Content-Type: text/plain; charset=UTF-8\\n"
+
+msgid "Save the file. Then <b>close</b> it."
+msgstr "Enregistrez le fichier. Puis <b>fermez</b>-le."
+
+msgid "&Open :ref:`the page <page>`"
+msgstr "&Ouvrir :ref:`la page <page>`"
+
+msgid "%(count)s file"
+msgid_plural "Several files"
+msgstr[0] "%(count)s fichier"
+msgstr[1] "Plusieurs fichiers"
+
+#, fuzzy
+msgid "not checked"
+msgstr "pas relu"
+
+msgid "Same"
+msgstr "Same"
+
+msgid "A very short message"
+msgstr "Un message qui est beaucoup plus long que la phrase dont il devrait être la traduction exacte"
+"""
+
+
+@pytest.mark.parametrize("clones", [True, False])
+def test_catalogues_of_several_repositories_become_plain_sentences(tmp_path, server, monkeypatch, clones: bool) -> None:
+    names = runpy.run_path(str(TREE / "benchmarks" / "data.py"))
+    inside, rows = names["build"].__globals__, []
+    for name in ("some/one", "other/two"):
+        path = "app/locale/fr/LC_MESSAGES/app.po"
+        clone = tmp_path / "clones" / name.replace("/", "+")
+        (clone / path).parent.mkdir(parents=True)
+        (clone / path).write_text(PO, encoding="utf-8")
+        (clone / "app/locale/fr.txt").touch()
+        commit = committed(clone)
+        server.files[f"/{name}/archive/{commit}.tar.gz"] = packed(
+            f"x-{commit}", {path: PO.encode(), "fr.po.txt": b"no"}
+        )
+        found = sha(f"{sha(PO.encode())}  {path}\n".encode())
+        rows.append([name, commit, "MIT", r"(?:.*[/_.-])?fr(?:_FR)?(?:/.*)?\.po", found])
+    english = b"Save the file.\nThen close it.\nOpen the page\nSeveral files\n"
+    french = b"Enregistrez le fichier.\nPuis fermez-le.\nOuvrir la page\nPlusieurs fichiers\n"
+    expected = {
+        f"catalogues.en-fr/train.{side}.bz2": sha(bz2.compress(text))
+        for side, text in (("en", english), ("fr", french))
+    }
+    monkeypatch.setitem(inside, "CATALOGUES", rows)
+    monkeypatch.setitem(inside, "OUTPUTS", expected)
+    base = f"http://127.0.0.1:{server.server_address[1]}"
+    given = ["--from", str(tmp_path / "clones")] if clones else ["--base", base]
+    monkeypatch.setattr("sys.argv", ["data.py", "catalogues.en-fr", "--out", str(tmp_path / "data"), *given])
+    assert names["main"]() == 0
+    assert bz2.decompress((tmp_path / "data/catalogues.en-fr/train.en.bz2").read_bytes()) == english
+    rows[1][4] = "0" * 64
+    (tmp_path / "data/catalogues.en-fr/train.en.bz2").unlink()
+    assert names["main"]() == 1
+    assert not (tmp_path / "data/catalogues.en-fr/train.en.bz2").exists()
+
+
+def test_more_of_europarl_has_nothing_of_the_chosen_pairs_and_of_the_held_out_quarter(tmp_path, monkeypatch) -> None:
+    names = runpy.run_path(str(TREE / "benchmarks" / "data.py"))
+    inside = names["build"].__globals__
+    pairs = [("xml-files/ep-99-01-01.xml", f"chosen {k} word", f"choisi {k} mot") for k in range(3)]
+    pairs += [
+        ("xml-files/ep-00-11-01.xml", "from the quarter", "du trimestre"),
+        ("xml-files/ep-99-01-01.xml", "new one", "nouveau"),
+    ]
+    pairs += [
+        pairs[-1],
+        ("xml-files/ep-99-01-01.xml", "new pair", "choisi 2 mot"),
+        pairs[0],
+        ("a.xml", "12 34", "12, 34"),
+    ]
+    monkeypatch.setitem(inside, "europarl_pairs", lambda source: pairs)
+    monkeypatch.setitem(inside, "europarl_chosen", lambda: [0] * 800000 + [1, 2])
+    found = dict(names["europarl_more"](None))
+    assert found == {"train.0.en": b"new one\n", "train.0.fr": b"nouveau\n"}
 
 
 def test_a_missing_corpus_of_a_config_names_the_command_that_builds_it(monkeypatch, tmp_path) -> None:

@@ -20,6 +20,11 @@ EACH = [[Term((7, 9)), Term((4,))], [Term((5,)), Term((5,))], []]
 NOTHING = Terms([[], [], []], [(), (), ()], ())
 
 
+def test_some_rows_of_a_request_are_those_rows():
+    request = SearchRequest([[4], [5], [6]], Terms(EACH, [(1,), (2,), (3,)], (8,)))
+    assert request.take([2, 0]) == SearchRequest([[6], [4]], Terms([EACH[2], EACH[0]], [(3,), (1,)], (8,)))
+
+
 def ending(case: str) -> Any:
     """A random model that often ends."""
     model = make(case)

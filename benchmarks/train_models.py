@@ -1,0 +1,203 @@
+"""Train the included models: two teachers, their translations, and four students that learn from these.
+
+    python benchmarks/data.py europarl.en-fr europarl-more.en-fr catalogues.en-fr tatoeba newstest.en-fr hansards.en-fr
+    python benchmarks/models_data.py data runs/text --all
+    python benchmarks/train_models.py                       # about 27 minutes of one H200
+    python benchmarks/train_models.py --steps finish        # on any machine: heads, calibration, everyday sentences
+
+All settings are in configs/models-teacher*.toml and configs/models-student*.toml. The commands of a step run at once
+(on a GPU under NVIDIA's MPS, if it is installed) and write to runs/logs; a step is over when all have ended.
+Repeat the command after an interruption: what is complete is skipped, and trainings continue from their checkpoints.
+`--set GROUP:key=value` changes a setting for one group of commands (teacher, translate, student, transformer,
+bahdanau, cho, or a command), to try the whole script with small sizes; `--lines N` scores and calibrates on N lines.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from models_data import read
+
+from regard.runs.included import FOLDERS
+
+HERE = Path(__file__).resolve().parent
+CONFIGS = HERE.parent / "configs"
+STUDENTS = {  # command: config, name of the model, groups of --set
+    "en-fr": ("models-student", "en-fr", ("student", "transformer")),
+    "fr-en": ("models-student-back", "fr-en", ("student", "transformer")),
+    "bahdanau": ("models-student-bahdanau", "en-fr/bahdanau", ("student",)),
+    "cho": ("models-student-cho", "en-fr/cho", ("student",)),
+}
+TRANSLATED = ("parliament.0", "parliament.1", "tatoeba.train")
+DATA = (
+    "Europarl v7, Tatoeba, message catalogues and documentation of {count} software projects (docs/models-data.md), "
+    "and greetings of benchmarks/models_data.py, most of it as a larger model translates it; newstest2014, the "
+    "Europarl test set and the held-out part of Tatoeba were not trained on"
+)
+LICENCE = (
+    "Europarl is free to use; Tatoeba (tatoeba.org) is CC BY 2.0 FR; the licences of the catalogues are in "
+    "docs/models-data.md; the weights are under the licence of regard"
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A named command, the file that exists when it has ended well, and what it is part of."""
+
+    name: str
+    words: list[str]
+    done: Path
+    groups: tuple[str, ...] = ()
+
+
+def regard(*words: str) -> list[str]:
+    return [sys.executable, "-m", "regard", *words]
+
+
+def script(name: str, *words: str) -> list[str]:
+    return [sys.executable, str(HERE / name), *words]
+
+
+def teachers() -> Iterator[Command]:
+    """Two large Transformers."""
+    for name in ("teacher", "teacher-back"):
+        words = regard("train", str(CONFIGS / f"models-{name}.toml"), "--out", f"runs/{name}")
+        yield Command(name, words, Path(f"runs/logs/{name}.done"), ("teacher",))
+
+
+def translations() -> Iterator[Command]:
+    """The training text as the teachers translate it. Four workers in all: each takes 23 GB of a GPU."""
+    for name, side in (("", "en"), ("-back", "fr")):
+        files = [f"runs/text/{part}.{side}.bz2" for part in TRANSLATED]
+        words = regard("translate", f"runs/teacher{name}", *files, "--out", f"runs/distilled{name}", "--on", "local")
+        words += ["--workers", "2", "decode.beam=1", "decode.precision=bf16"]
+        yield Command(f"translate{name}", words, Path(f"runs/logs/translate{name}.done"), ("translate",))
+
+
+def students() -> Iterator[Command]:
+    """The models that are included."""
+    for name, (config, _, groups) in STUDENTS.items():
+        words = regard("train", str(CONFIGS / f"{config}.toml"), "--out", f"runs/{name}")
+        yield Command(name, words, Path(f"runs/logs/{name}.done"), groups)
+
+
+def ship(models: Path, device: str, lines: int) -> Iterator[Command]:
+    """Each student as int8, its scores, and its card."""
+    count = len((HERE / "data_catalogues.tsv").read_text(encoding="utf-8").splitlines())
+    for name, (config, model, _) in STUDENTS.items():
+        sides = ("fr", "en") if name == "fr-en" else ("en", "fr")
+        sets = {"newstest2014": "data/newstest.en-fr/newstest2014", "europarl": "data/europarl.en-fr/test"}
+        sets["tatoeba"] = "runs/text/tatoeba.test"
+        back = "-back" if name == "fr-en" else ""
+        commands = [f"regard train configs/models-teacher{back}.toml --out runs/teacher{back}"]
+        commands.append(next(" ".join(shown(one)) for one in translations() if one.name == f"translate{back}"))
+        commands.append(f"regard train configs/{config}.toml --out runs/{name}")
+        words = script("ship.py", f"runs/{name}", model, "--models", str(models), "--device", device)
+        words += [part for one in commands for part in ("--command", one)]
+        words += ["--most", str(lines), "--data", DATA.format(count=count), "--licence", LICENCE]
+        for key, place in sets.items():
+            words += ["--set", f"{key}={','.join(f'{place}.{side}.bz2' for side in sides)}"]
+        yield Command(f"ship-{name}", words, models / FOLDERS[model] / "CARD.md")
+
+
+def finish(models: Path, device: str, lines: int) -> Iterator[Command]:
+    """The head that aligns words, the calibration of the confidence, and the sheet of everyday sentences."""
+    written = Path("runs/finish")
+    written.mkdir(parents=True, exist_ok=True)
+    pairs = [line.split(" ||| ") for line in read(Path("data/hansards.en-fr/dev.text.bz2"))]
+    links = read(Path("data/hansards.en-fr/dev.gold.bz2"))
+    for side, language in enumerate(("en", "fr")):
+        kept = read(Path(f"data/newstest.en-fr/newstest2013.{language}.bz2"))[: lines or None]
+        gold = [re.sub(r"(\d+)([-p])(\d+)", r"\3\2\1", line) for line in links] if side else links  # source first
+        for name, rows in (("dev", kept), ("words", [pair[side].strip() for pair in pairs]), ("gold", gold)):
+            (written / f"{name}.{language}").write_text("".join(row + "\n" for row in rows), encoding="utf-8")
+    for name, (_, model, groups) in STUDENTS.items():
+        folder = models / FOLDERS[model]
+        source, target = ("fr", "en") if name == "fr-en" else ("en", "fr")
+        if "transformer" in groups:
+            words = regard(
+                "align", str(folder), "--choose", "--device", device, "--gold", str(written / f"gold.{source}")
+            )
+            words += ["--source", str(written / f"words.{source}"), "--target", str(written / f"words.{target}")]
+            yield Command(f"align-{name}", words, folder / "alignment.json")
+        words = regard("calibrate", str(folder), "--source", str(written / f"dev.{source}"), "--device", device)
+        words += ["--target", str(written / f"dev.{target}")]
+        yield Command(f"calibrate-{name}", words, folder / "confidence.json")
+    words = script("everyday.py", *(str(models / FOLDERS[model]) for _, model, _ in STUDENTS.values()))
+    yield Command("everyday", [*words, "--failures", "--out", "runs/finish/everyday.json"], written / "everyday.json")
+
+
+def shown(command: Command) -> list[str]:
+    """A command as it is typed."""
+    return ["regard", *command.words[3:]]
+
+
+def run(step: str, commands: list[Command], changes: list[tuple[str, str]], limit: float) -> None:
+    """Run the commands of a step at once; end the program if one fails or the time is over."""
+    logs, began, running = Path("runs/logs"), time.monotonic(), {}
+    logs.mkdir(parents=True, exist_ok=True)
+    for one in commands:
+        if one.done.exists():
+            print(f"{step}: {one.name} is done", flush=True)
+            continue
+        words = one.words + [text for group, text in changes if group in (one.name, *one.groups)]
+        with open(logs / f"{one.name}.txt", "ab") as log:
+            running[one.name] = subprocess.Popen(words, stdout=log, stderr=log), one
+        print(f"{step}: {one.name} begins, {time.strftime('%H:%M:%S')}", flush=True)
+    failed = []
+    for name, (process, one) in running.items():
+        try:
+            code = process.wait(max(1.0, limit - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            for other, _ in running.values():
+                other.terminate()  # a training saves a checkpoint; the next call continues it
+            sys.exit(f"{step}: the time is over; repeat the command to continue.")
+        print(f"{step}: {name} ended with {code} after {time.monotonic() - began:.0f} s", flush=True)
+        if code:
+            failed.append(name)
+        elif one.done.parent == logs:
+            one.done.touch()
+    if failed:
+        sys.exit(f"{step}: {', '.join(failed)} failed; see runs/logs/{failed[0]}.txt.")
+
+
+def main() -> None:
+    """Run the steps in order."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = ("teachers", "translations", "students", "ship", "finish")
+    parser.add_argument("--steps", nargs="+", choices=names, default=names[:4], help="(default: all but finish)")
+    parser.add_argument("--models", type=Path, default=Path("runs/models-new"), help="folder for the exported models")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--minutes", type=float, default=1e6, help="stop after this time; repeat to continue")
+    parser.add_argument("--lines", type=int, default=0, help="lines of each test set and of calibration; 0: all")
+    parser.add_argument("--set", dest="changes", nargs="*", default=[], metavar="GROUP:KEY=VALUE")
+    given = parser.parse_args()
+    limit = time.monotonic() + 60 * given.minutes
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control:
+        subprocess.run([control, "-d"], env=os.environ, check=False)
+    makers = {
+        "teachers": teachers,
+        "translations": translations,
+        "students": students,
+        "ship": lambda: ship(given.models, given.device, given.lines),
+        "finish": lambda: finish(given.models, given.device, given.lines),
+    }
+    changes = [tuple(one.split(":", 1)) for one in given.changes]
+    try:
+        for step in given.steps:
+            run(step, list(makers[step]()), changes, limit)  # type: ignore[arg-type]
+    finally:
+        if control:
+            subprocess.run([control], input=b"quit\n", check=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The text of the included models, and the script that trains them, from end to end with tiny sizes."""
+
+import bz2
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard.corpora.registry import find_builtin
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+SIZES = [
+    *(f"{who}:model.{size}" for who in ("teacher", "transformer") for size in ("width=16", "heads=2", "inner=32")),
+    *(f"{who}:model.{size}" for who in ("teacher", "transformer") for size in ("layers=1", "decoder_layers=1")),
+    *(f"{who}:{size}" for who in ("teacher", "student") for size in ("data.vocabulary=400", "train.minutes=0.05")),
+    *(f"{who}:train.precision=float32" for who in ("teacher", "student")),
+    *("bahdanau:model.preset=tiny", "cho:model.width=16", "translate:decode.precision=float32"),
+]
+
+
+@pytest.fixture(scope="module")
+def models_data():
+    spec = importlib.util.spec_from_file_location("models_data", BENCHMARKS / "models_data.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def pack(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bz2.compress("".join(line + "\n" for line in lines).encode()))
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    """Corpora of the names that the text is made of. A sentence of newstest2014 is also in the training text."""
+    pairs = [(pair.source, pair.target) for pair in find_builtin("phrasebook").generate(1200, 7, 3, 8)]
+    parts = [f"europarl.en-fr/train.{part}" for part in range(4)] + [f"europarl-more.en-fr/train.{k}" for k in (0, 1)]
+    parts += ["catalogues.en-fr/train", *(f"europarl.en-fr/{part}" for part in ("dev", "test", "lentest"))]
+    parts += ["newstest.en-fr/newstest2013", "newstest.en-fr/newstest2014"]
+    for number, part in enumerate(parts):
+        rows = pairs[80 * number : 80 * number + 80]
+        if part == "catalogues.en-fr/train":
+            rows = [*rows, ("THE hidden, sentence!", "autre chose"), ("said", 'dit "oui" ?')]
+        if part.endswith("2014"):
+            rows = [*rows, ("The hidden sentence.", "La phrase cachée.")]
+        for side, language in enumerate(("en", "fr")):
+            pack(tmp_path / f"data/{part}.{language}.bz2", [row[side] for row in rows])
+    pack(tmp_path / "data/tatoeba/eng-fra.tsv.bz2", ["\t".join(pair) for pair in pairs[960:]])
+    pack(tmp_path / "data/hansards.en-fr/dev.text.bz2", [" ||| ".join(pair) for pair in pairs[:9]])
+    pack(tmp_path / "data/hansards.en-fr/dev.gold.bz2", ["1-1 2p2"] * 9)
+    return tmp_path / "data"
+
+
+def test_the_text_has_no_sentence_of_a_test_set_and_french_as_it_is_printed(models_data, data, tmp_path, capsys):
+    models_data.main(data, tmp_path / "text", True)
+    held = models_data.held_out(data)
+    found = {path.name: models_data.read(path) for path in (tmp_path / "text").iterdir()}
+    names = ("parliament.0", "parliament.3", "more.1", "catalogues", "tatoeba.train", "greetings")
+    for name in names:
+        english, french = (found[f"{name}.{side}.bz2"] for side in ("en", "fr"))
+        assert len(english) == len(french) > 0
+        assert not {models_data.key(line) for line in english + french} & held
+    assert "catalogues: 81 of 82 pairs" in capsys.readouterr().out
+    assert "dit «\u00a0oui\u00a0»\u00a0?" in found["catalogues.fr.bz2"]
+
+
+def test_french_as_it_is_printed(models_data):
+    printed = models_data.french('Quoi? "Rien" dit-il : l’heure est 12:30!')
+    assert printed.replace("\u00a0", "_") == "Quoi_? «_Rien_» dit-il_: l'heure est 12:30_!"
+
+
+@pytest.mark.slow
+def test_the_whole_script_with_tiny_sizes(models_data, data, tmp_path):
+    models_data.main(data, tmp_path / "runs/text", True)
+    command = [sys.executable, BENCHMARKS / "train_models.py", "--device", "cpu", "--lines", "70"]
+    steps = ["--steps", "teachers", "translations", "students", "ship", "finish"]
+    done = subprocess.run([*command, *steps, "--set", *SIZES], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for folder in ("en-fr-transformer", "fr-en", "en-fr-bahdanau", "en-fr-cho"):
+        files = {path.name for path in (tmp_path / "runs/models-new" / folder).iterdir()}
+        assert {"CARD.md", "card.json", "confidence.json", "weights.safetensors"} <= files
+        assert ("alignment.json" in files) == (folder in ("en-fr-transformer", "fr-en"))
+        card = json.loads((tmp_path / "runs/models-new" / folder / "card.json").read_bytes())
+        assert [one["sentences"] for one in card["scores"]] == [70, 70, len(models_data.tatoeba(data)["test"])]
+        assert all(one.startswith("regard ") for one in card["commands"])
+        assert len(card["commands"]) == 3
+    again = subprocess.run([*command, *steps, "--set", *SIZES], cwd=tmp_path, capture_output=True, text=True)
+    assert re.findall(r" begins", again.stdout) == []
+    assert again.returncode == 0
