@@ -343,7 +343,7 @@ def test_numbers_that_cannot_be_are_refused(runs, other, corpus, tmp_path):
     for command in ("align", "heads"):
         says = "gold links of pair 2 name words 2-9, but it has 3 source words and 3 target words"
         refused(command, runs / "one", *corpus, "--gold", gold, folder=tmp_path, says=says)
-    refused("demo", "--minutes", -1, folder=tmp_path, says="train.minutes must be at least 0; got -1.0")
+    refused("demo", "--minutes", -1, folder=tmp_path, says="--minutes must be above 0 and below a million; got -1")
     refused("demo", "--model", "document", folder=tmp_path, says="needs a model of the same task as bahdanau")
 
 

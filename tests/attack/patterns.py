@@ -33,6 +33,7 @@ REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
 MANY = 100  # a repeat with at least this maximum can grow
 SIZES = (12, 18, 27, 60, 250, 1500)  # characters: small ones first, for what grows exponentially
 LONGEST = 100_000  # characters; a quadratic pattern is slow long before, and one that fails at once never is
+SHARE = 20  # a text is slow at this share of the time of a known quadratic pattern: others have quicker steps
 STEEP = 8.0  # times the time for four times the text: 4 if it is linear, 16 if it is quadratic
 TEXTS = 300  # of a pattern in one try
 
@@ -307,12 +308,12 @@ def steep(use: Use, draw: Random, texts: int = TEXTS) -> str:
 
     for shape in attack.texts(texts):
         for size in SIZES:
-            if taken(shape, size) > _quadratic() / 8:  # slow, or the machine paused: measure how it grows
-                while (large := taken(shape, size, 3)) < _quadratic() / 8 and size < LONGEST:
+            if taken(shape, size) > _quadratic() / SHARE:  # slow, or the machine paused: measure how it grows
+                while (large := taken(shape, size, 3)) < _quadratic() / SHARE and size < LONGEST:
                     size *= 2
                 small = taken(shape, size // 4, 3)
                 # Other work on the machine may disturb one measurement.
-                if all(large > max(_quadratic() / 8, STEEP * small) for large in (large, taken(shape, size, 3))):
+                if all(large > max(_quadratic() / SHARE, STEEP * small) for large in (large, taken(shape, size, 3))):
                     return f"{shape} of {size // 4} and {size} characters took {small:.2g} and {large:.2g} s"
                 break
     return ""
