@@ -22,6 +22,7 @@ from regard.cli import progress
 from regard.data.settings import check_codes
 from regard.runs.experiment import resolve
 from regard.runs.folder import checkpoints
+from regard.training.events import Validated
 from regard.training.start import differences
 
 
@@ -322,6 +323,17 @@ def test_a_plain_log_says_what_a_person_wants_to_know(files, tmp_path):
     ):
         assert part in done.err, part
     assert "\x1b" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("validations", "useful"),
+    [([], None), ([(0, 1.001)], True), ([(0, 54)], False), ([(30, 54), (0, 54)], True)],
+)
+def test_a_model_of_one_word_answers_is_judged_by_perplexity(validations, useful):
+    watcher = progress.Watcher()
+    for step, (bleu, perplexity) in enumerate(validations):
+        watcher(Validated(step, {"bleu": bleu, "perplexity": perplexity}, [], False))
+    assert watcher.useful is useful
 
 
 class InTerminal:

@@ -57,7 +57,7 @@ class Watcher:
         self.preparing = ExitStack()
         self.last = 0.0
         self.stepped = False  # whether there was anything to train
-        self.bleu: float | None = None  # the highest in validation
+        self.useful: bool | None = None  # by validation; None if that translated nothing
         columns = (
             TextColumn("step"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"),
             TimeElapsedColumn(), TextColumn("left"), TextColumn("{task.fields[left]}"),
@@ -84,7 +84,8 @@ class Watcher:
         for line in lines_about(event):
             self.say(line)
         if isinstance(event, Validated) and "bleu" in event.metrics:
-            self.bleu = max(self.bleu or 0.0, event.metrics["bleu"])
+            # An answer of one word has no BLEU: its perplexity decides.
+            self.useful = bool(self.useful) or event.metrics["bleu"] >= 1 or event.metrics.get("perplexity", 2) < 2
         if not isinstance(event, Stepped):
             return
         self.stepped = True

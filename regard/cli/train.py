@@ -124,7 +124,7 @@ def train(
         value = getattr(experiment.train, limit)
         more = f"give it more --minutes than {value:g}" if reason == "time" else f"set train.{limit} above {value}"
         typer.echo(f"Nothing was trained: the run is finished already. To train it further, {more}.", err=True)
-    if watcher.bleu is not None and watcher.bleu < 1:
+    if watcher.useful is False:
         advice = "train longer, on more examples, or from a trained model (--start-from; `regard models` lists them)"
         typer.echo(f"note: BLEU in validation stayed below 1, so the model is of no use yet: {advice}", err=True)
     typer.echo(f"The run is in {run}. Try: {NEXT[experiment.task].replace('RUN', str(run))}", err=True)
