@@ -18,4 +18,6 @@ def main(run: str, memory: str, out: str, *settings: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -23,4 +23,6 @@ def main(name: str, sentence: str, out: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
     main(*sys.argv[1:])
