@@ -29,13 +29,14 @@ from regard.runs.included import FOLDERS
 
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs"
+FIRST = ("bahdanau-first", "models-student-bahdanau-first")  # a student before its teacher is there
 STUDENTS = {  # command: config, name of the model, groups of --set
     "en-fr": ("models-student", "en-fr", ("student", "transformer")),
     "fr-en": ("models-student-back", "fr-en", ("student", "transformer")),
     "bahdanau": ("models-student-bahdanau", "en-fr/bahdanau", ("student",)),
     "cho": ("models-student-cho", "en-fr/cho", ("student",)),
 }
-TRANSLATED = ("parliament.0", "parliament.1", "tatoeba.train")
+TRANSLATED = (*(f"parliament.{part}" for part in range(4)), "tatoeba.train")
 DATA = (
     "Europarl v7, Tatoeba, message catalogues and documentation of {count} software projects (docs/models-data.md), "
     "and greetings of benchmarks/models_data.py, most of it as a larger model translates it; newstest2014, the "
@@ -65,40 +66,44 @@ def script(name: str, *words: str) -> list[str]:
     return [sys.executable, str(HERE / name), *words]
 
 
+def training(name: str, config: str, groups: tuple[str, ...], *more: str) -> Command:
+    words = regard("train", str(CONFIGS / f"{config}.toml"), "--out", f"runs/{name}", *more)
+    return Command(name, words, Path(f"runs/logs/{name}.done"), groups)
+
+
 def teachers() -> Iterator[Command]:
-    """Two large Transformers."""
+    """Two large Transformers, and the first phase of a student, which leaves them most of the GPU."""
     for name in ("teacher", "teacher-back"):
-        words = regard("train", str(CONFIGS / f"models-{name}.toml"), "--out", f"runs/{name}")
-        yield Command(name, words, Path(f"runs/logs/{name}.done"), ("teacher",))
+        yield training(name, f"models-{name}", ("teacher",))
+    yield training(*FIRST, ("student", "bahdanau"))
 
 
 def translations() -> Iterator[Command]:
-    """The training text as the teachers translate it. Four workers in all: each takes 23 GB of a GPU."""
+    """The training text as the teachers translate it."""
     for name, side in (("", "en"), ("-back", "fr")):
         files = [f"runs/text/{part}.{side}.bz2" for part in TRANSLATED]
-        words = regard("translate", f"runs/teacher{name}", *files, "--out", f"runs/distilled{name}", "--on", "local")
-        words += ["--workers", "2", "decode.beam=1", "decode.precision=bf16"]
+        words = script("distil.py", f"runs/teacher{name}", *files, "--out", f"runs/distilled{name}")
         yield Command(f"translate{name}", words, Path(f"runs/logs/translate{name}.done"), ("translate",))
 
 
 def students() -> Iterator[Command]:
     """The models that are included."""
     for name, (config, _, groups) in STUDENTS.items():
-        words = regard("train", str(CONFIGS / f"{config}.toml"), "--out", f"runs/{name}")
-        yield Command(name, words, Path(f"runs/logs/{name}.done"), groups)
+        more = ("--start-from", f"runs/{FIRST[0]}") if name == "bahdanau" else ()
+        yield training(name, config, groups, *more)
 
 
 def ship(models: Path, device: str, lines: int) -> Iterator[Command]:
     """Each student as int8, its scores, and its card."""
     count = len((HERE / "data_catalogues.tsv").read_text(encoding="utf-8").splitlines())
-    for name, (config, model, _) in STUDENTS.items():
+    for name, (_, model, _) in STUDENTS.items():
         sides = ("fr", "en") if name == "fr-en" else ("en", "fr")
         sets = {"newstest2014": "data/newstest.en-fr/newstest2014", "europarl": "data/europarl.en-fr/test"}
         sets["tatoeba"] = "runs/text/tatoeba.test"
         back = "-back" if name == "fr-en" else ""
-        commands = [f"regard train configs/models-teacher{back}.toml --out runs/teacher{back}"]
-        commands.append(next(" ".join(shown(one)) for one in translations() if one.name == f"translate{back}"))
-        commands.append(f"regard train configs/{config}.toml --out runs/{name}")
+        known = [*teachers(), *translations(), *students()]
+        needed = (f"teacher{back}", f"translate{back}", FIRST[0], name)
+        commands = [shown(one) for one in known if one.name in needed]
         words = script("ship.py", f"runs/{name}", model, "--models", str(models), "--device", device)
         words += [part for one in commands for part in ("--command", one)]
         words += ["--most", str(lines), "--data", DATA.format(count=count), "--licence", LICENCE]
@@ -134,9 +139,10 @@ def finish(models: Path, device: str, lines: int) -> Iterator[Command]:
     yield Command("everyday", [*words, "--failures", "--out", "runs/finish/everyday.json"], written / "everyday.json")
 
 
-def shown(command: Command) -> list[str]:
-    """A command as it is typed."""
-    return ["regard", *command.words[3:]]
+def shown(command: Command) -> str:
+    """A command as it is typed in a clone."""
+    words = ["regard", *command.words[3:]] if command.words[1] == "-m" else ["python", *command.words[1:]]
+    return " ".join(words).replace(f"{HERE.parent}/", "")
 
 
 def run(step: str, commands: list[Command], changes: list[tuple[str, str]], limit: float) -> None:
