@@ -272,8 +272,9 @@ def check_settings(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_command_of_a_page_exists(page: Path, monkeypatch) -> None:
-    monkeypatch.chdir(TREE)
+def test_every_command_of_a_page_exists(page: Path, tmp_path, monkeypatch) -> None:
+    (tmp_path / "configs").symlink_to(TREE / "configs")
+    monkeypatch.chdir(tmp_path)  # where no run has a similar name
     for command in commands(page.read_text(encoding="utf-8")):
         try:
             check(*command)
