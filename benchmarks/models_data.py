@@ -1,15 +1,14 @@
 """The text of the included models.
 
-    python benchmarks/models_data.py data runs/models         # for configs/models.toml: Tatoeba, greetings, validation
-    python benchmarks/models_data.py data runs/text --all     # for configs/models-teacher.toml and models-student.toml
+    python benchmarks/models_data.py data runs/text     # for configs/models-teacher.toml, models-student.toml, ...
 
 Tatoeba is split by English sentence, never by line: 1.2 % of the sentences are for testing, 0.4 % for validation. The
 validation set is 200 pairs of Europarl's, 300 of newstest2013 and 300 of Tatoeba. Greetings are rare in both corpora:
 greetings.en.bz2 and greetings.fr.bz2 hold some of ours, as people write them and as they type them.
 
-With --all, Europarl, the catalogues and Tatoeba are written together (docs/models-data.md), without a pair that has a
-sentence of a test set on either side, whatever its punctuation and capitals. French is then written as it is printed,
-with « » and no-break spaces, so that a model that reads these files writes them.
+Europarl, the catalogues and Tatoeba are written together (docs/models-data.md), without a pair that has a sentence of a
+test set on either side, whatever its punctuation and capitals. French is written as it is printed, with « » and
+no-break spaces, so that a model that reads these files writes them.
 """
 
 import bz2
@@ -119,28 +118,24 @@ def held_out(data: Path) -> set[str]:
     return {key(side) for pair in pairs for side in pair}
 
 
-def main(data: Path, out: Path, everything: bool = False) -> None:
+def main(data: Path, out: Path) -> None:
     """Split, and write."""
     out.mkdir(parents=True, exist_ok=True)
     parts = tatoeba(data)
     dev = [*both(data, "europarl.en-fr/dev")[:200], *both(data, "newstest.en-fr/newstest2013")[:300]]
+    corpora = {f"parliament.{part}": f"europarl.en-fr/train.{part}" for part in range(4)}
+    corpora |= {f"more.{part}": f"europarl-more.en-fr/train.{part}" for part in range(MORE)}
+    corpora["catalogues"] = "catalogues.en-fr/train"
     texts = {"tatoeba.train": parts["train"], "greetings": greetings() * TIMES}
-    form = french if everything else str
-    if everything:
-        corpora = {f"parliament.{part}": f"europarl.en-fr/train.{part}" for part in range(4)}
-        corpora |= {f"more.{part}": f"europarl-more.en-fr/train.{part}" for part in range(MORE)}
-        corpora["catalogues"] = "catalogues.en-fr/train"
-        held = held_out(data)
-        for name, corpus in (*corpora.items(), ("tatoeba.train", ""), ("greetings", "")):
-            pairs = both(data, corpus) if corpus else texts.pop(name)
-            kept = [pair for pair in pairs if not {key(pair[0]), key(pair[1])} & held]
-            print(f"{name}: {len(kept):,} of {len(pairs):,} pairs; the others are in a test set")
-            write(out, name, kept, form)
-    for name, pairs in texts.items():
-        write(out, name, pairs)
+    held = held_out(data)
+    for name in (*corpora, *texts):
+        pairs = texts[name] if name in texts else both(data, corpora[name])
+        kept = [pair for pair in pairs if not {key(pair[0]), key(pair[1])} & held]
+        print(f"{name}: {len(kept):,} of {len(pairs):,} pairs; the others are in a test set")
+        write(out, name, kept, french)
     write(out, "tatoeba.test", parts["test"])  # as it is: a test set
-    write(out, "dev", dev + parts["dev"][:300], form)
+    write(out, "dev", dev + parts["dev"][:300], french)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), "--all" in sys.argv[3:])
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,8 +1,8 @@
 """Train the included models: two teachers, their translations, and four students that learn from these.
 
     python benchmarks/data.py europarl.en-fr europarl-more.en-fr catalogues.en-fr tatoeba newstest.en-fr hansards.en-fr
-    python benchmarks/models_data.py data runs/text --all
-    python benchmarks/train_models.py                       # about 27 minutes of one H200
+    python benchmarks/models_data.py data runs/text
+    python benchmarks/train_models.py                       # about 23 minutes of one H200
     python benchmarks/train_models.py --steps finish        # on any machine: heads, calibration, everyday sentences
 
 All settings are in configs/models-teacher*.toml and configs/models-student*.toml. The commands of a step run at once
@@ -36,7 +36,7 @@ STUDENTS = {  # command: config, name of the model, groups of --set
     "bahdanau": ("models-student-bahdanau", "en-fr/bahdanau", ("student",)),
     "cho": ("models-student-cho", "en-fr/cho", ("student",)),
 }
-TRANSLATED = (*(f"parliament.{part}" for part in range(4)), "tatoeba.train")
+TRANSLATED = ("tatoeba.train", *(f"parliament.{part}" for part in range(4)))
 DATA = (
     "Europarl v7, Tatoeba, message catalogues and documentation of {count} software projects (docs/models-data.md), "
     "and greetings of benchmarks/models_data.py, most of it as a larger model translates it; newstest2014, the "
@@ -82,7 +82,7 @@ def translations() -> Iterator[Command]:
     """The training text as the teachers translate it."""
     for name, side in (("", "en"), ("-back", "fr")):
         files = [f"runs/text/{part}.{side}.bz2" for part in TRANSLATED]
-        words = script("distil.py", f"runs/teacher{name}", *files, "--out", f"runs/distilled{name}")
+        words = script("distil.py", f"runs/teacher{name}", *files, "--out", f"runs/distilled{name}", "--minutes", "4")
         yield Command(f"translate{name}", words, Path(f"runs/logs/translate{name}.done"), ("translate",))
 
 

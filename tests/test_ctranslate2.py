@@ -105,7 +105,7 @@ def test_a_server_translates_with_the_engine_and_looks_with_regard():
     server = Server(find_run("en-fr"), engine="ctranslate2")
     try:
         answer = server.post("/translate", q=["Where is the station?"], source="en", target="fr")
-        assert answer.json()["translatedText"] == ["Où est la gare ?"]
+        assert answer.json()["translatedText"] == ["Où est la gare\u00a0?"]
         looked = server.post("/api/v1/trace", text="Where is the station?")
         assert looked.status_code == 200, looked.text
     finally:
@@ -120,7 +120,7 @@ def test_int8_is_what_a_run_is_loaded_with():
         assert torch.get_num_threads() == 2  # the engine sets those of the process
     finally:
         torch.set_num_threads(before)
-    assert fast.translate("Where is the station?").text == "Où est la gare ?"
+    assert fast.translate("Where is the station?").text == "Où est la gare\u00a0?"
     assert len(fast.look("Where is the station?").attention) > 3  # looking stays with regard
     with pytest.raises(ConfigError, match="Did you mean 'ctranslate2'"):
         regard.load("en-fr", engine="ctranslate")

@@ -84,7 +84,7 @@ def test_an_included_translator_writes_the_same_in_transformers(tmp_path):
     assert done.code == 0, done.err
     model, tokenizer = marian("MarianMTModel").from_pretrained(out).eval(), tokenizer_of(out)
     translator = regard.load("en-fr", "cpu")
-    for text in ("Where is the station?", "The “black” cat — 12 years old — doesn't see a 😀, naïve as it is."):
+    for text in ("Where is the station?", 'The "black" cat — 12 years old — does not see a 😀, naïve as it is.'):
         found = translator.translate(text, beam=1, split=False)
         assert found.tokens == generated(model, tokenizer, text, 1)
         ids = model.generate(**tokenizer([text], return_tensors="pt"), num_beams=1, max_length=60)

@@ -79,7 +79,7 @@ def test_an_install_into_an_empty_environment_brings_all_that_is_needed(venv, tr
     check_use(venv, tmp_path)
     translate = [venv / "bin" / "regard", "translate", "en-fr", "Where is the station?"]
     done = subprocess.run(translate, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert done.stdout == "Où est la gare ?\n"
+    assert done.stdout == "Où est la gare\u00a0?\n"
 
 
 def test_the_package_works_without_what_windows_lacks(tmp_path):

@@ -285,7 +285,7 @@ def test_a_text_in_a_language_that_no_model_reads_fits_none() -> None:
     assert [fit(text, vocabulary, code)[0] for code in ("en", "fr")] == [0, 0]
     assert [fit("Wo ist der Bahnhof", vocabulary, code)[0] for code in ("en", "fr")] == [0, 0]
     assert fit(text, vocabulary, "de")[0] > 0.3
-    assert fit("The dog sleeps in the garden.", vocabulary, "en")[0] > 0.8
+    assert fit("The dog sleeps in the garden.", vocabulary, "en")[0] > 0.6
     assert _confidences({"en": (0.0, 60.0), "fr": (0.0, 20.0)}) == [("fr", 0.0), ("en", 0.0)]
 
 

@@ -57,7 +57,7 @@ def data(tmp_path) -> Path:
 
 
 def test_the_text_has_no_sentence_of_a_test_set_and_french_as_it_is_printed(models_data, data, tmp_path, capsys):
-    models_data.main(data, tmp_path / "text", True)
+    models_data.main(data, tmp_path / "text")
     held = models_data.held_out(data)
     found = {path.name: models_data.read(path) for path in (tmp_path / "text").iterdir()}
     names = ("parliament.0", "parliament.3", "more.1", "catalogues", "tatoeba.train", "greetings")
@@ -76,7 +76,7 @@ def test_french_as_it_is_printed(models_data):
 
 @pytest.mark.slow
 def test_the_whole_script_with_tiny_sizes(models_data, data, tmp_path):
-    models_data.main(data, tmp_path / "runs/text", True)
+    models_data.main(data, tmp_path / "runs/text")
     command = [sys.executable, BENCHMARKS / "train_models.py", "--device", "cpu", "--lines", "70"]
     steps = ["--steps", "teachers", "translations", "students", "ship", "finish"]
     done = subprocess.run([*command, *steps, "--set", *SIZES], cwd=tmp_path, capture_output=True, text=True)

@@ -27,7 +27,7 @@ _ENDS = ("not finite", "stopped", "length", "end", "empty")  # how a sentence en
 
 @dataclass(frozen=True)
 class Translation(Output):
-    """A translation with its log-probabilities; `str(translation)` is its text.
+    r"""A translation with its log-probabilities; `str(translation)` is its text.
 
     `tokens` and `token_logprobs` are its pieces and their log-probabilities (one more than pieces: the end of the
     sentence), `score` is what the search ranks by, `nbest` lists the different candidates, at most as many as
@@ -36,7 +36,7 @@ class Translation(Output):
 
     >>> found = regard.load("en-fr").translate("Where is the station?", nbest=3)
     >>> found.text, found.finished, found.flags
-    ('Où est la gare ?', 'end', [])
+    ('Où est la gare\xa0?', 'end', [])
     >>> found.nbest[0].score >= found.nbest[1].score
     True
     """

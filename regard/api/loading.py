@@ -27,7 +27,7 @@ ENGINES = ("regard", "ctranslate2")
 
 
 def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None, engine: str = "regard") -> Any:
-    """The trained model of a run folder: a Translator, CaptionWriter, Classifier or Writer, depending on its task.
+    r"""The trained model of a run folder: a Translator, CaptionWriter, Classifier or Writer, depending on its task.
 
     The name of an included model, such as "en-fr", works like a folder (see `regard models`). Several folders of
     translators that share a vocabulary become one ensemble. A run of another task than `task` is refused. With `engine`
@@ -36,8 +36,8 @@ def load(run: Run | Sequence[Run], device: str = "auto", task: str | None = None
     en-de.
 
     >>> translator = regard.load("en-fr")
-    >>> print(translator.translate("Where is the station?"))
-    Où est la gare ?
+    >>> translator.translate("Where is the station?").text  # French has a no-break space before a question mark
+    'Où est la gare\xa0?'
     """
     check_known("engine", engine, ENGINES)
     if not isinstance(run, str | Path | Sequence):

@@ -115,7 +115,7 @@ class Translator(Trained):
         stop: Callable[[], bool] | None = None,
         **settings: Any,
     ) -> Translation | list[Translation]:
-        """Translate one text, or a list of them in order.
+        r"""Translate one text, or a list of them in order.
 
         A text is translated sentence by sentence and joined again with its own white space and line breaks; a sentence
         that is longer than any in training is cut at clauses. Addresses, paths, @names, placeholders such as {name} and
@@ -134,7 +134,7 @@ class Translator(Trained):
 
         >>> translator = regard.load("en-fr/bahdanau")
         >>> [str(found) for found in translator.translate(["Where is the station?", ""], beam=5)]
-        ['Où est la gare ?', '']
+        ['Où est la gare\xa0?', '']
         """
         texts = list(text) if isinstance(text, Iterable) and not isinstance(text, str | bytes) else [text]
         for given in texts:
@@ -408,7 +408,7 @@ class Translator(Trained):
         return weigh_ids(self.model, self.heads, sources, targets, self.device)
 
     def look(self, source: str, target: str | Sequence[int] | None = None, **options: Any) -> "Trace":
-        """Translate `source` (or force `target`) and return the trace of every attention module.
+        r"""Translate `source` (or force `target`) and return the trace of every attention module.
 
         The trace is exact: the translation goes through `forward` once more with all layers and heads recorded. The
         options, and their defaults:
@@ -426,7 +426,7 @@ class Translator(Trained):
 
         >>> trace = regard.load("en-fr/bahdanau").look("Where is the station?")
         >>> trace
-        Trace('Where is the station?' -> 'Où est la gare ?'; weights of decoder.attention [1, 7, 7])
+        Trace('Where is the station?' -> 'Où est la gare\xa0?'; weights of decoder.attention [1, 7, 6])
         """
         from regard.api.looking import look
 

@@ -111,7 +111,7 @@ class Temperature(Change):
     ...     trace = translator.look("Where is the station?", "Où est la gare ?", changes=[Temperature(value)])
     ...     print(f"{trace.attention['decoder.attention'].weights[0, 0].max():.1f}")
     1.0
-    0.9
+    0.7
     0.2
     """
 
@@ -137,7 +137,7 @@ class SetRow(Change):
     >>> translator = regard.load("en-fr/bahdanau")
     >>> trace = translator.look("Where is the station?", "Où est la gare ?", changes=[SetRow(0, [0.5, 0.5])])
     >>> trace.attention["decoder.attention"].weights[0, 0].tolist()
-    [0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
+    [0.5, 0.5, 0.0, 0.0, 0.0, 0.0]
     """
 
     t: int
@@ -198,13 +198,13 @@ class ShiftRow(Change):
 
 @dataclass(frozen=True)
 class Force(Change):
-    """Step `t` writes `word`, its pieces from there on. The words before it are the model's; after it the
+    r"""Step `t` writes `word`, its pieces from there on. The words before it are the model's; after it the
     model continues freely. It acts on a search and not on attention: pass it to `Translator.look(changes=[...])`.
 
     >>> from regard.look import Force
     >>> trace = regard.load("en-fr/bahdanau").look("Where is the station?", changes=[Force(3, "maison")])
     >>> trace.target.text
-    'Où est la maison ?'
+    'Où est la maison\xa0?'
     """
 
     t: int

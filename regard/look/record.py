@@ -125,7 +125,7 @@ def record(model: nn.Module, names: Iterable[str] | None = None, detach: bool = 
     >>> with regard.record(translator.model) as seen:
     ...     found = translator.translate("Where is the station?", beam=1)
     >>> seen["decoder.attention"].weights.shape  # [B, T, S]: each piece that was written, and the end
-    torch.Size([1, 7, 7])
+    torch.Size([1, 7, 6])
     """
     if not isinstance(model, nn.Module):
         raise ConfigError(f"record takes a model, such as translator.model; got {type(model).__name__}.")
