@@ -103,6 +103,8 @@ def test_the_same_is_wrong_with_a_translation(js: Engine) -> None:
     given = texts(60)
     draw = random.Random(2)
     pairs = [(text, draw.choice((text, draw.choice(given), text + " x", "a a a a a", ""))) for text in given * 3]
+    sums = ["It costs $5 or 3.4 km.", "5% of 34 kg", "3,4 km, 10 dollars", "€ 5, 1.500 and 1,234.50", "1500 or 1 234,5"]
+    pairs += [(one, other) for one in sums for other in sums]
     flags = js.each("text", "wrongWith", [[*pair, "end", False] for pair in pairs])
     assert flags == [wrong_with(*pair, "end", False) for pair in pairs]
     ends = js.each("text", "endAlike", [list(pair) for pair in pairs])
