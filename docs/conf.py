@@ -85,8 +85,11 @@ def figure(name: str, state: str) -> str:
     trace.draw(
         STILLS / still, view="matrix" if any(one.kind == "fixed" for one in trace.attention.values()) else "ribbons"
     )
-    listed = json.loads((LIVE / "files" / "index.json").read_text(encoding="utf-8"))["files"]
-    size = sum(one["bytes"] for file, one in listed.items() if file.startswith((about["model"], "runtime")))
+    index = json.loads((LIVE / "files" / "index.json").read_text(encoding="utf-8"))
+    loaded = {"runtime.bin", about["model"], about.get("other", about["model"])}
+    if about.get("comparing") == "length":  # beside the first model with attention
+        loaded.add(next(one["id"] for one in index["models"] if not one["fixed"]))
+    size = sum(one["bytes"] for file, one in index["files"].items() if file.partition("/")[0] in loaded)
     root, said = "../" * name.count("/"), html.escape(f"{text} \u2192 {trace.target.text}", quote=True)
     page = f"{root}live/index.html#{html.escape(state, quote=True)}"
     offer = f"Run it here: your own sentence, in your browser (loads {size / 1e6:.0f} MB once)"
