@@ -23,7 +23,7 @@ from regard.errors import ConfigError, check_known, numbered
 from regard.look.tokens import Token
 from regard.look.trace_data import KINDS, Attended, TraceData
 from regard.symbols import START, SYMBOLS
-from regard.text.visible import label, visible
+from regard.text.visible import BLANKS, label, visible
 
 HeadChoice = int | str | Sequence[int] | None
 LayerChoice = int | str | None
@@ -406,7 +406,7 @@ def _text(tokens: Sequence[Token], group: list[int], text: str) -> str:
     if len(group) == 1:
         return first.text
     if first.start < last.end:  # the text itself: pieces of bytes become characters again
-        return text[first.start : last.end].strip(" ")
+        return text[first.start : last.end].strip(BLANKS)
     return "".join(tokens[at].text for at in group)
 
 
