@@ -42,6 +42,7 @@ notebooks: $(STAMP)
 
 build/course/%.json: course/%.py course/render.py | $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python course/render.py build/course $<
+build/course/4_transformer.json: models/en-fr-transformer/manifest.json  # which it translates with
 
 docs: $(STAMP) $(LECTURES)
 	rm -rf build/docs build/docs-pages build/live
