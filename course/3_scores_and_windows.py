@@ -211,5 +211,5 @@ print(check("3.4", aer))
 # ## In the browser
 #
 # Run `regard serve`, then open
-# [a sentence in two models](http://127.0.0.1:5000/#view=compare&comparing=models&model=en-fr-bahdanau&other=en-fr-transformer&text=The+black+cat+does+not+sleep.).
+# [a sentence in two models](http://127.0.0.1:5000/#view=compare&comparing=models&model=en-fr-bahdanau&other=en-fr-transformer&text=The+European+Parliament+did+not+accept+the+new+proposal.).
 # The page compares their alignments. `regard align --gold` measures them on files.

@@ -62,13 +62,16 @@ def read(app: Any, name: str, source: list[str]) -> None:
     if app.env.doc2path(name).suffix == ".py":
         source[0] = lecture(name, source[0]) if "# %%" in source[0] else example(name, source[0])
     if LIVE.is_dir():
-        source[0] = FIGURE.sub(lambda found: f"{found[0]}\n\n{figure(name, found[1] or found[2])}\n\n", source[0])
+        source[0] = FIGURE.sub(
+            lambda found: f"{found[0] if found[1] else ''}\n\n{figure(name, found[1] or found[2])}\n\n", source[0]
+        )
     if name in BELOW:
         source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{BELOW[name]}\n```\n"
 
 
-# What asks for a live figure: a paragraph with a link to the page of `regard serve`, or a comment with its state.
-FIGURE = re.compile(r"^.*\]\(http://127\.0\.0\.1:5000/#(\S+)\).*(?:\n.+)*|^<!-- live (\S+) -->$", re.M)
+# What gets a live figure: a paragraph with a link to the page of `regard serve`, below it; or the picture after a
+# comment with a state, in its place.
+FIGURE = re.compile(r"^.*\]\(http://127\.0\.0\.1:5000/#(\S+)\).*(?:\n.+)*|^<!-- live (\S+) -->\n\n!\[.*$", re.M)
 
 
 def figure(name: str, state: str) -> str:
@@ -82,11 +85,13 @@ def figure(name: str, state: str) -> str:
     model = next(run for run, folder in FOLDERS.items() if folder == about["model"])
     still = f"live-{about['model']}-{re.sub(r'[^a-z]+', '-', text.lower())[:40]}.svg"
     trace = load(model).look(text)
-    trace.draw(
-        STILLS / still, view="matrix" if any(one.kind == "fixed" for one in trace.attention.values()) else "ribbons"
-    )
-    listed = json.loads((LIVE / "files" / "index.json").read_text(encoding="utf-8"))["files"]
-    size = sum(one["bytes"] for file, one in listed.items() if file.startswith((about["model"], "runtime")))
+    rows = about.get("form") == "matrix" or any(one.kind == "fixed" for one in trace.attention.values())
+    trace.draw(STILLS / still, view="matrix" if rows else "ribbons")
+    index = json.loads((LIVE / "files" / "index.json").read_text(encoding="utf-8"))
+    loaded = {"runtime.bin", about["model"], about.get("other", about["model"])}
+    if about.get("comparing") == "length":  # beside the first model with attention
+        loaded.add(next(one["id"] for one in index["models"] if not one["fixed"]))
+    size = sum(one["bytes"] for file, one in index["files"].items() if file.partition("/")[0] in loaded)
     root, said = "../" * name.count("/"), html.escape(f"{text} \u2192 {trace.target.text}", quote=True)
     page = f"{root}live/index.html#{html.escape(state, quote=True)}"
     offer = f"Run it here: your own sentence, in your browser (loads {size / 1e6:.0f} MB once)"

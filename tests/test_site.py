@@ -59,12 +59,51 @@ TEXTS = [
     "שלום עולם and العربية",
 ]
 SIGNS = list("ab.!?…。\"'’)] \n\t\u00a0\u2028\x85<br />Mr1250:%€,-–—«»É\u0301ßİ東🏴한\u200d\u202e")
+# Quotation marks, apostrophes and no-break spaces as English and French set them, and words that elide.
+TYPESET = [
+    *("'", "’", "‘", "‚", "´", '"', "“", "”", "„", "« ", " »", "«\u00a0", "\u00a0»", "«\u202f", "\u202f»", "«", "»"),
+    *(
+        " ",
+        " ",
+        "\u00a0?",
+        "\u202f!",
+        "\u00a0:",
+        "\u00a0; ",
+        ", ",
+        ". ",
+        ": ",
+        "10\u00a0000",
+        "\u2009",
+        "-",
+        " – ",
+        "—",
+    ),
+    *(
+        "l",
+        "aujourd",
+        "hui",
+        "d",
+        "Elle",
+        "dit",
+        "OUI",
+        "École",
+        "n",
+        "'s ",
+        "'TIS",
+        "'til ",
+        "'tİl",
+        "'ſ ",
+        "ıt",
+        "x",
+        "\n",
+    ),
+]
 
 
 def texts(count: int, seed: int = 1) -> list[str]:
-    """Sentences, and random signs."""
+    """Sentences, random signs, and typeset words."""
     draw = random.Random(seed)
-    return [*TEXTS, *("".join(draw.choices(SIGNS, k=draw.randrange(40))) for _ in range(count))]
+    return [*TEXTS, *("".join(draw.choices(draw.choice((SIGNS, TYPESET)), k=draw.randrange(40))) for _ in range(count))]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,11 @@ from site_parts import built, differences, in_python, served, small_runs
 
 pytestmark = pytest.mark.browser
 TEXT = "ba da fo"
-TREE = "import('./page/state.js').then(({ state }) => JSON.stringify(state.get('trace').tree))"
+# The words of a translation are shown before its trace has arrived.
+TREE = """import('./page/state.js').then(async ({ state }) => {
+  while (!state.get('trace') || state.get('busy')) await new Promise((go) => setTimeout(go, 50));
+  return JSON.stringify(state.get('trace').tree);
+})"""
 
 
 @contextmanager

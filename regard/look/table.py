@@ -63,7 +63,6 @@ class Show:
     numbers: bool = True  # weights written into the cells
     links: bool = False  # the strongest source word of each target word outlined
     mass: float = 0.75  # ribbons: the share of each row that the drawn links hold
-    each_head: bool = False  # ribbons: the heads side by side
     pruned: bool = True  # beam: candidates that were not kept
     step: int | None = None  # the target token of the view steps, the word of the view picture
     picture: str | Path | Pixels | None = None  # behind the maps of a caption
@@ -94,7 +93,7 @@ _WEIGHTS = (*_TABLE, "renormalise", "shift")
 _MAP = (*_TABLE, "picture", "title")
 VIEWS: Mapping[str, tuple[str, ...]] = {  # view -> the options that it takes
     "matrix": (*_WEIGHTS, "palette", "numbers", "links", "title"),
-    "ribbons": (*_WEIGHTS, "mass", "each_head", "title"),
+    "ribbons": (*_WEIGHTS, "mass", "title"),
     "heads": ("words", "punctuation", "special", "renormalise", "shift", "palette", "title"),
     "beam": ("pruned", "title"),
     "steps": ("step", "layer", "head", "title"),

@@ -314,9 +314,11 @@ const alone = () =>
   h(
     "p",
     { class: "note" },
-    "Only one model is loaded for this language. Start the server with several runs, as in ",
+    "Only one model is loaded for this language. ",
     h("code", {}, "regard serve RUN1 RUN2"),
-    ", to see them side by side: with and without attention, say, or before and after more training.",
+    " and ",
+    h("code", {}, "regard page RUN1 RUN2"),
+    " show several side by side: with and without attention, say, or before and after more training.",
   );
 
 customElements.define("regard-compare", Compare);

@@ -91,7 +91,8 @@ function chunks(characters, form) {
 const MARK = new RegExp(`[${Object.keys(constants.marks).join("")}]`, "gu");
 const QUOTE = new RegExp(`[${constants.quotes}]`, "gu");
 const DASH = new RegExp(`(?<![${LETTER}])[—―]|[—―](?![${LETTER}])`, "gu");
-const ELIDED = "(?!\\p{Nd}|(?:[nNsStT]|[eE][mM]|[nN][eE]|[tT][iI][lL]|[tT][iI][sS]|[tT][wW][aA][sS])(?![\\p{L}\\p{N}_]))";
+// Of any case, as Python takes it: ſ is an s, and so are ı and İ an i.
+const ELIDED = `(?!\\p{Nd}|(?:[nNsSſtT]|[eE][mM]|[nN][eE]|[tT][iIıİ][lL]|[tT][iIıİ][sSſ]|[tT][wW][aA][sSſ])(?![${LETTER}]))`;
 const QUOTED = new RegExp(
   `'(?<![${LETTER}].)(?=[^${SPACES}])${ELIDED}((?:[^']|(?<=[${LETTER}])'(?=[${LETTER}]))+?)(?<=[^${SPACES}])'(?![${LETTER}])`,
   "gu",
