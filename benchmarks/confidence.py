@@ -9,10 +9,13 @@
 The sets are newstest2014, the Europarl test set, the held-out part of Tatoeba, and captions of Multi30k with their
 German as a source in an unknown language. A source is broken in two ways: "forced" pairs the translation of the true
 source with a broken source, "own" is the model's translation of the broken source. Log-probability is the mean over
-tokens. The confidence is the one in the run, which `regard calibrate` fits.
+tokens. The confidence is the one in the run, which `regard calibrate` fits. `--kept FOLDER` keeps the translations, so
+that another calibration of the same weights is judged in seconds.
 """
 
 import argparse
+import hashlib
+import json
 import random
 import time
 from pathlib import Path
@@ -38,7 +41,7 @@ from regard.evaluate.confidence import (
     word_signals,
 )
 from regard.evaluate.scores import build_metric
-from regard.runs.included import shipped
+from regard.runs.included import find_run, shipped
 
 ORIGINS = ("fr", "ru", "cs", "de", "en", "es")  # of newstest2013: 500 lines each, in this order
 
@@ -52,6 +55,7 @@ def main() -> None:
     parser.add_argument("--sets", default="newstest2014,europarl,tatoeba,multi30k", help="separated by commas")
     parser.add_argument("--lines", type=int, default=10**6, help="lines of each set, evenly spaced")
     parser.add_argument("--broken", type=int, default=10**6, help="lines of newstest2014 that are broken in each way")
+    parser.add_argument("--kept", type=Path, help="folder that keeps the translations of each model")
     parser.add_argument("--drawn", type=Path, help="reliability diagram of the first model")
     parser.add_argument("--origins", action="store_true", help="only judge newstest2013, by origin")
     parser.add_argument("--cost", type=int, default=0, metavar="LINES", help="only measure the time of LINES lines")
@@ -64,6 +68,7 @@ def main() -> None:
         translator.check_calibrated()
         found, turn = translator.calibration, 1 if translator.source_language == "en" else -1
         assert found is not None
+        decode = Kept(translator, given.kept and given.kept / f"{weights_of(name)}.jsonl")
         if given.cost:
             cost(translator, [pair[::turn][0] for pair in years[2013][: given.cost]])
             continue
@@ -71,17 +76,17 @@ def main() -> None:
         if given.origins:
             for at, origin in enumerate(ORIGINS):
                 pairs = spaced(years[2013][500 * at : 500 * (at + 1)], given.lines // len(ORIGINS))
-                report(f"newstest2013 from {origin}", found, score_texts(translator, pairs, turn))
+                report(f"newstest2013 from {origin}", found, score_texts(decode, pairs, turn))
             continue
         curves = {}
         for place in given.sets.split(","):
             pairs = spaced(sets[place], given.lines)
-            true = score_texts(translator, pairs, turn)
+            true = score_texts(decode, pairs, turn)
             curves[place] = report(place, found, true)
             if place == "newstest2014":
-                report_detached(translator, found, true, spaced(pairs, given.broken), turn)
+                report_detached(translator, decode, found, true, spaced(pairs, given.broken), turn)
             if place == "multi30k":
-                compare("own", "German", found, true, decode_texts(translator, spaced(captions[2], given.lines)))
+                compare("own", "German", found, true, decode(spaced(captions[2], given.lines)))
         if given.drawn:
             draw(curves, given.drawn)
             given.drawn = None
@@ -97,10 +102,37 @@ def spaced(items: list[Any], most: int) -> list[Any]:
     return [items[at * len(items) // most] for at in range(most)] if most < len(items) else items
 
 
-def score_texts(translator: Translator, pairs: Pairs, turn: int) -> list[Judged]:
+def weights_of(name: str) -> str:
+    """A short name of the weights of a run."""
+    return hashlib.sha256((find_run(name) / "weights.safetensors").read_bytes()).hexdigest()[:12]
+
+
+class Kept:
+    """The translations of texts; each text is translated once, in this run and in later ones if there is a file."""
+
+    def __init__(self, translator: Translator, path: Path | None) -> None:
+        self.translator, self.path, self.known = translator, path, dict[str, Decoded]()
+        if path and path.exists():
+            rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+            self.known = {text: Decoded(*row) for text, row in rows}
+
+    def __call__(self, texts: list[str]) -> list[Decoded]:
+        missing = [text for text in dict.fromkeys(texts) if text not in self.known]
+        for at in range(0, len(missing), 250):
+            some = missing[at : at + 250]
+            new = dict(zip(some, decode_texts(self.translator, some), strict=True))
+            self.known |= new
+            if self.path:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.writelines(json.dumps(pair) + "\n" for pair in new.items())
+        return [self.known[text] for text in texts]
+
+
+def score_texts(decode: Kept, pairs: Pairs, turn: int) -> list[Judged]:
     """Translations with their chrF; those without words are left out."""
     sources, references = (list(side) for side in zip(*(pair[::turn] for pair in pairs), strict=True))
-    chrf, found = build_metric("chrf"), decode_texts(translator, sources)
+    chrf, found = build_metric("chrf"), decode(sources)
     scored = (chrf.sentence_score(one.text, [words]).score / 100 for one, words in zip(found, references, strict=True))
     return [Judged(*one) for one in zip(found, references, scored, strict=True) if one[0].text.split()]
 
@@ -139,10 +171,12 @@ def own_chances(true: list[Judged]) -> np.ndarray:
     return np.concatenate(each)
 
 
-def report_detached(translator: Translator, found: Calibration, true: list[Judged], pairs: Pairs, turn: int) -> None:
+def report_detached(
+    translator: Translator, decode: Kept, found: Calibration, true: list[Judged], pairs: Pairs, turn: int
+) -> None:
     """AUROC of each kind of broken source against the true ones, by log-probability alone and by confidence."""
     sources, references = (list(side) for side in zip(*(pair[::turn] for pair in pairs), strict=True))
-    rng, written = random.Random(1), [one.text for one in decode_texts(translator, sources)]
+    rng, written = random.Random(1), [one.text for one in decode(sources)]
     broken = {kind: [change(source, rng) for source in sources] for kind, change in BREAKS.items()}
     broken |= {"truncated": [" ".join(one.split()[: max(1, len(one.split()) // 2)]) for one in sources]}
     broken |= {"language": references}
@@ -152,7 +186,7 @@ def report_detached(translator: Translator, found: Calibration, true: list[Judge
         mixed += forced if kind == "another" else []
         compare("forced", kind, found, true, forced)
     for kind, texts in broken.items():
-        own = decode_texts(translator, texts)
+        own = decode(texts)
         mixed += own if kind != "truncated" else []
         compare("own", kind, found, true, own)
     compare("all", "of the kinds that were fitted", found, true, mixed)

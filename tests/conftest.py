@@ -46,9 +46,29 @@ def pytest_collection(session: pytest.Session) -> None:
                 import_module(path.stem)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that share a server come first: what an idle process takes over is at the end of the list."""
-    items.sort(key=lambda item: not item.path.name.startswith("test_serve"))
+# Files with a test that takes long or waits long, by itself or for what it prepares.
+LONG = (
+    "test_site.py",
+    "test_package.py",
+    "test_safe_path.py",
+    "test_serve_clients.py",
+    "test_docs.py",
+    "test_look_laws.py",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each process begins with a long file. Files that share a server come next: idle processes take over the ends."""
+    count = getattr(config, "workerinput", {}).get("workercount", 1)
+    rest = sorted(
+        (one for one in items if one.path.name not in LONG), key=lambda one: "test_serve" not in one.path.name
+    )
+    size, ordered = len(items) // count, []
+    for number in range(count):  # pytest-xdist deals out as many equal parts
+        ordered += [item for name in LONG[number::count] for item in items if item.path.name == name]
+        taken = size * (number + 1) - len(ordered)
+        ordered, rest = ordered + rest[:taken], rest[taken:]
+    items[:] = ordered + rest
 
 
 def pytest_collection_finish() -> None:

