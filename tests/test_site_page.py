@@ -318,7 +318,7 @@ def test_firefox_shows_every_view_and_later_needs_no_network(folder: Path, firef
         for tab, seen in {
             "Step by step": ".stagegrid .check",
             "Compare": ".beside",
-            "Search": "[role=tree]",
+            "Search": ".tree, [role=tree]",
         }.items():
             firefox.click(f"//*[@role='tab'][contains(., '{tab}')]")
             firefox.wait_for(f"document.querySelector({json.dumps(seen)}) !== null")
