@@ -69,8 +69,8 @@ def read(app: Any, name: str, source: list[str]) -> None:
         source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{BELOW[name]}\n```\n"
 
 
-# What gets a live figure: a paragraph with a link to the page of `regard serve`, below it; or a comment with a state, in
-# the place of the picture that follows.
+# What gets a live figure: a paragraph with a link to the page of `regard serve`, below it; or the picture after a
+# comment with a state, in its place.
 FIGURE = re.compile(r"^.*\]\(http://127\.0\.0\.1:5000/#(\S+)\).*(?:\n.+)*|^<!-- live (\S+) -->\n\n!\[.*$", re.M)
 
 
@@ -85,9 +85,8 @@ def figure(name: str, state: str) -> str:
     model = next(run for run, folder in FOLDERS.items() if folder == about["model"])
     still = f"live-{about['model']}-{re.sub(r'[^a-z]+', '-', text.lower())[:40]}.svg"
     trace = load(model).look(text)
-    trace.draw(
-        STILLS / still, view="matrix" if any(one.kind == "fixed" for one in trace.attention.values()) else "ribbons"
-    )
+    rows = about.get("form") == "matrix" or any(one.kind == "fixed" for one in trace.attention.values())
+    trace.draw(STILLS / still, view="matrix" if rows else "ribbons")
     index = json.loads((LIVE / "files" / "index.json").read_text(encoding="utf-8"))
     loaded = {"runtime.bin", about["model"], about.get("other", about["model"])}
     if about.get("comparing") == "length":  # beside the first model with attention

@@ -17,7 +17,7 @@ import polib
 import pytest
 import sphinx
 from lxml import etree
-from test_formats import shuffled
+from test_formats import aligned, shuffled
 
 from regard.errors import DataError
 from regard.files import archives
@@ -485,6 +485,31 @@ def test_a_line_break_ends_a_word_and_an_indent_stays(kind: str) -> None:
     order = re.findall(f"{tab}|{line}|un|deux|trois", after)
     assert [one for one in order if "<" not in one] == ["un", "deux", "trois"]
     assert (order[0], order[-1], order.count(line)) == (tab, line, 2)
+
+
+@pytest.mark.parametrize("styles", ["b i", "b", "i b", " b", "i"])
+def test_every_slide_is_translated_and_words_keep_their_style(styles: str) -> None:
+    """`styles`: of the two words."""
+    names = (*styles.split(" "), "")[:2]
+    runs = [
+        f"<a:r>{f'<a:rPr><a:{name}/></a:rPr>' if name else ''}<a:t>{word}</a:t></a:r>"
+        for name, word in zip(names, ("Two ", "words"), strict=True)
+    ]
+    slide = f'<x xmlns:a="urn:a"><a:p>{"".join(runs)}</a:p></x>'
+    document = read_document(archive({f"ppt/slides/slide{number}.xml": slide for number in (1, 2, 3)}), "x.pptx")
+    assert [segment.text for segment in document.segments] == ["Two words"] * 3
+    inner = aligned(document.segments[0], "Deux mots", "0-0 1-1")
+    written = unpacked(document.write([inner] * 3))
+    assert len(written) == 3
+    for data in written.values():
+        found = [
+            (one.findtext("{*}t"), *(style.tag[-1] for style in one.iterfind("{*}rPr/*")))
+            for one in etree.fromstring(data).iter("{*}r")
+            if one.findtext("{*}t").strip()
+        ]
+        assert [(text.strip(), *style) for text, *style in found] == [
+            (word, *filter(None, [name])) for word, name in zip(("Deux", "mots"), names, strict=True)
+        ]
 
 
 def test_real_text_of_an_installed_package() -> None:

@@ -12,7 +12,16 @@ from regard.errors import DataError
 from regard.files.document import Document, find_format, read_document
 from regard.files.html import read as read_html
 from regard.files.place import place_tags, spell
-from regard.files.segment import Aligned, Link, Segment, Sentence, join_sentences, protect, take_sentences
+from regard.files.segment import (
+    Aligned,
+    Link,
+    Segment,
+    Sentence,
+    find_placeholders,
+    join_sentences,
+    protect,
+    take_sentences,
+)
 from regard.text.sentences import split_words
 
 WORDS = ["ba", "da fo", "lu.", "Me ko!", "été", "漢字。", "I", "%s", "%d", "{name}", "{{ x }}", "it's",
@@ -313,6 +322,42 @@ def test_a_target_of_empty_segments_is_no_translation() -> None:
     text = XLIFF.replace("<target>Fait</target>", '<target><mrk mtype="seg" mid="0"/><mrk mid="1"></mrk></target>')
     more = len(read_document(text.encode(), "x.xlf").segments) - len(read_document(XLIFF.encode(), "x.xlf").segments)
     assert more == XLIFF.count("<target>Fait</target>") == 1
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "---\ntitle: one\n---\n{}\n",
+        "---\na: 1\nb: 2\n...\n{}\n",
+        "```\ncode\n```\n{}\n",
+        "````\n```\ncode\n````\n{}\n",
+        "> ```\n> code\n> ```\n\n{}\n",
+        "{}\n\n```\ncode without an end\nin the last line",
+        "<div>\n<script>\nlet a;\n\nlet b;\n</script>\n</div>\n\n{}\n",
+    ],
+)
+def test_code_in_markdown_begins_and_ends(around: str) -> None:
+    document = read_document(around.format("The text.").encode(), "x.md")
+    assert [segment.text for segment in document.segments] == ["The text."]
+    assert document.write(["Le texte."]).decode() == around.format("Le texte.")
+
+
+@pytest.mark.parametrize("head", ["", 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=CHARSET\\n"\n\n'])
+def test_po_without_a_header_or_its_charset_gets_them(head: str) -> None:
+    written = read_document(f'{head}msgid "Open"\nmsgstr ""'.encode(), "x.po").write(["Été"], "fr").decode()
+    (entry,) = found = polib.pofile(written)
+    assert (entry.msgid, entry.msgstr) == ("Open", "Été")
+    assert found.metadata["Content-Type"] == "text/plain; charset=UTF-8"
+    assert found.metadata["Language"] == "fr"
+
+
+def test_placeholders_with_only_punctuation_between_them_are_one() -> None:
+    found = [
+        [((0, 5), "argument")], [((0, 7), "argument")], [((0, 2), "argument"), ((6, 8), "argument")],
+        [((0, 6), "argument")], [((0, 7), "word")],
+    ]  # fmt: skip
+    for text, expected in zip(("%s.%s", "%s...%s", "%s....%s", "{a}.%s", "{a}.{b}"), found, strict=True):
+        assert list(find_placeholders(text)) == expected
 
 
 def test_footnotes_of_markdown_keep_their_marks() -> None:

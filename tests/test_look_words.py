@@ -11,6 +11,8 @@ from test_look_html import held
 
 from regard.api.aligning import mark_aligning
 from regard.api.heads import Heads
+from regard.api.tracing import tokens_of
+from regard.data.vocabulary import Tokenised
 from regard.errors import ConfigError, DataError
 from regard.look import Attended, Mask, Picture, Side, Token, Trace, measure, report
 from regard.look import measure as measure_function
@@ -207,6 +209,16 @@ def test_words_and_punctuation_are_separate_cells(text, cells):
     assert [label.text for label in arrange(trace).columns] == cells
     assert [label.text for label in arrange(trace, punctuation=False).columns] == text.split()
     assert len(arrange(trace, words=False).columns) == len(tokens)
+
+
+def test_the_no_break_spaces_of_french_are_no_part_of_a_word():
+    text = "a\u00a0? «\u202fb\u00a0»"
+    spans = [("▁a", 0, 1), ("\u00a0?", 1, 3), ("▁«\u202f", 4, 6), ("b", 6, 7), ("\u00a0»", 7, 9)]
+    pieces, places = [piece for piece, *_ in spans], [(start, end) for _, start, end in spans]
+    side = tokens_of(Tokenised([], pieces, places, [0, 1, 2, 3, 4], text), True)
+    assert [token.text for token in side.tokens] == ["a", "?", "«", "b", "»", "</s>"]
+    drawn = arrange(Trace.from_arrays(side, side, np.eye(6)))
+    assert [label.text for label in drawn.rows] == [label.text for label in drawn.columns] == ["a", "?", "«", "b", "»"]
 
 
 def test_the_caption_says_plainly_what_a_row_is_computed_from():

@@ -15,7 +15,7 @@ from npm_parts import packages
 from serve_parts import Server, one_vector, serving, spoken, trained
 
 from regard.api.heads import Heads, keep_choice
-from regard.look import Trace
+from regard.look import Side, Token, Trace
 from regard.look.html import page_tree
 from regard.look.trace_file import write
 from regard.serve.access import Access, AccessToken
@@ -225,6 +225,13 @@ def test_the_dots_under_an_unsure_word_are_explained(page: Any) -> None:
     tree["target"]["tokens"][1]["logprob"] = -0.1
     page.evaluate(SHOW, write(tree))
     assert "Dotted" not in page.locator(".sure").inner_text()
+
+
+def test_the_no_break_spaces_of_french_are_read_as_spaces(page: Any) -> None:
+    marks = Token("?", "\u00a0?", 1, 3, word=1), Token("«", "▁«\u00a0", 4, 6, word=2), Token("b", "b", 6, 7, word=3)
+    french = Side("a\u00a0? «\u00a0b", (Token("a", "▁a", 0, 1, word=0), *marks))
+    page.evaluate(SHOW, write(page_tree(Trace.from_arrays(["a", "b", "c", "d"], french, np.eye(4, dtype=np.float32)))))
+    assert page.locator(".translation .sentence").text_content().startswith(french.text)
 
 
 def test_punctuation_that_a_sentence_mentions_is_in_quotes(page: Any) -> None:

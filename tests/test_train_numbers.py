@@ -231,6 +231,24 @@ def test_accumulated_batches_are_one_batch(normalise, tmp_path):
     assert one == pytest.approx(other, abs=1e-5)
 
 
+@pytest.mark.parametrize("normalise", ["tokens", "sentences"])
+def test_a_sentence_twice_in_a_batch_is_the_sentence_once(normalise, tmp_path):
+    settings = (
+        "train.steps=1",
+        "train.optimiser=sgd",
+        "train.rate=1.0",
+        "train.clip=0.0",
+        f"train.normalise={normalise}",
+    )
+    once, twice = (make_loop(tmp_path / name, *settings) for name in ("once", "twice"))
+    first = once.task.plan(0)[0][:1]
+    for loop, batch in ((once, first), (twice, first.repeat(2))):
+        loop.task.plan = lambda epoch, even, batch=batch: [batch]
+        loop.run()
+    for one, other in zip(once.parameters, twice.parameters, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
 def test_an_epoch_that_accumulation_does_not_divide_ends_with_a_shorter_group():
     assert list(grouped(iter(range(7)), 3)) == [[0, 1, 2], [3, 4, 5], [6]]
     assert list(grouped(iter(range(6)), 3)) == [[0, 1, 2], [3, 4, 5]]
@@ -638,6 +656,8 @@ def test_schedules_at_their_landmarks():
     assert rate("constant") == 1
     assert rate("constant", 3, warmup=6) == 0.5
     assert rate("inverse-sqrt", 10, warmup=10) == 1
+    assert rate("inverse-sqrt", 1, warmup=0) == rate("inverse-sqrt", 1, warmup=1) == 1
+    assert rate("noam", 1, warmup=0) == rate("noam", 1, warmup=1) == 0.25  # 16 ** -0.5
     assert rate("inverse-sqrt", 40, warmup=10) == 0.5
     assert rate("cosine", 100) == pytest.approx(0)
     assert rate("cosine", 50) == pytest.approx(0.5)

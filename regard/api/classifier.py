@@ -97,7 +97,11 @@ class Classifier(Trained):
         return self._numbered(worded)
 
     def _numbered(self, documents: Iterable[corpus.Labelled]) -> corpus.DocumentSet:
-        return corpus.number_documents(documents, self.vocabulary, self.classes, self.experiment.data)
+        """A dataset of documents in memory; an unknown label is refused."""
+        found, data = list(documents), self.experiment.data
+        groups = corpus.group_labels(data)
+        rows = [corpus.number_document(one.text, self.vocabulary, data.max_sentence) for one in found]
+        return corpus.make_set(rows, [corpus.class_of(one.label, self.classes, groups) for one in found])
 
     def _chances(self, logits: torch.Tensor) -> dict[str, float]:
         return dict(zip(self.classes, logits.softmax(-1).tolist(), strict=True))

@@ -27,7 +27,8 @@ LONGEST = 64  # most words of a phrase whose repetition counts
 WORDS = 4  # a source with fewer words (a name, a number, "OK") may well stay as it is
 _STUTTER = re.compile(r"(\w.{0,7}?)\1{7,}")  # the same few characters eight times
 _SEPARATOR = re.compile(r"(?<=\d)[.,'’ \u00a0\u202f](?=\d)")  # 1,234.50 and 1 234,50 are the same number
-_NUMBER = re.compile(r"\d{2,}")  # a single digit may be written as a word
+_DECIMAL = re.compile(r"(?<=\d)[.,](?=(?:\d\d?|\d{4,})(?![.,]?\d))")  # 3.4 is not 34; 3.400 may be 3400
+_NUMBER = re.compile(r"\d+_\d+|\d{2,}")  # a single digit may be written as a word
 _DIGIT = re.compile(r"\d")
 _TIME = re.compile(r"(?<![\d:.,])(\d{1,2})\s?[:hH.]\s?([0-5]\d)(?![\d:.,]?\d)")
 _CLOCK = re.compile(r"(?<![\d:.,])(\d{1,2}):([0-5]\d)(?![\d:.,]?\d)")
@@ -39,6 +40,7 @@ WORDED = {
 }  # fmt: skip
 _UNITS = "|".join(sorted((re.escape(unit) for unit in WORDED if unit.isalpha() or "/" in unit), key=len, reverse=True))
 _QUANTITY = re.compile(rf"[$€£¥](?=\s?\d)|(?<=\d)\s?(?:[%$€£¥°]|(?:{_UNITS})(?!\w))", re.I)
+_SMALL = re.compile(rf"[$€£¥]\s?(\d)(?![.,]?\d)|(?<![\d.,])(\d)\s?(?:[%$€£¥°]|(?:{_UNITS})(?!\w))", re.I)
 
 
 def wrong_with(source: str, translation: str, finished: str, same_language: bool) -> list[str]:
@@ -92,10 +94,11 @@ def loops(words: Sequence[str]) -> bool:
 
 
 def lost_numbers(source: str, translation: str) -> list[str]:
-    """The numbers of two digits or more, amounts, times, symbols, web and e-mail addresses of a sentence that its
-    translation does not have.
+    """The numbers of two digits or more, decimals, amounts, times, symbols, web and e-mail addresses of a sentence that
+    its translation does not have.
 
-    Numbers are compared by their digits, so that 1,234.50 and 1 234,50 are the same.
+    Numbers are compared by their digits, so that 1,234.50 and 1 234,50 are the same. An amount of one digit is lost if
+    the translation has neither this digit nor the same numbers as the source otherwise.
     """
     lost = []
     if ADDRESS.search(source):
@@ -112,9 +115,13 @@ def lost_numbers(source: str, translation: str) -> list[str]:
         clocks = _CLOCK.findall(source)
         lost += [f"{hour}:{minute}" for hour, minute in clocks if (int(hour) % 12, minute) not in times]
         read, wrote = (
-            Counter(_NUMBER.findall(_SEPARATOR.sub("", ADDRESS.sub(" ", text)))) for text in (source, translation)
+            Counter(_NUMBER.findall(_SEPARATOR.sub("", _DECIMAL.sub("_", ADDRESS.sub(" ", text)))))
+            for text in (source, translation)
         )
         lost += (read - wrote).elements()
+        if wrote - read:
+            digits = re.findall(r"\d+", translation)
+            lost += [one for found in _SMALL.findall(source) for one in found if one and one not in digits]
     return lost
 
 

@@ -20,6 +20,7 @@ from regard.look.trace import Trace
 from regard.look.trace_data import HIDING, Attended
 from regard.models.pointer import Pointer
 from regard.symbols import END, SYMBOLS
+from regard.text.visible import BLANKS
 
 LONGEST_LOOK = 1_000  # tokens of a sentence that can be traced: every head keeps T x S numbers
 _BINS = 32
@@ -246,7 +247,7 @@ def tokens_of(tokenised: Tokenised, ended: bool) -> Side:
     """The tokens of a text with their positions and the words they belong to; END last if the sentence ended."""
     text = tokenised.text
     tokens = [
-        Token(text[start:end].strip(" ") or piece, piece, start, end, word=word)
+        Token(text[start:end].strip(BLANKS) or piece, piece, start, end, word=word)
         for piece, (start, end), word in zip(tokenised.pieces, tokenised.spans, tokenised.words, strict=True)
     ]
     end = [Token(SYMBOLS[END], SYMBOLS[END], len(text), len(text), special=True)] if ended else []

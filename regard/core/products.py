@@ -11,7 +11,7 @@ Both give the same numbers up to rounding.
 """
 
 import threading
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -55,19 +55,9 @@ def cast(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype) if recurrence is None else recurrence.copy_of(x, dtype)
 
 
-class Recurrence(Protocol):
-    """A loop that forms the gradients of its matrices itself."""
-
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor: ...
-
-    def matmul(self, x: Tensor, matrix: Tensor) -> Tensor: ...
-
-    def copy_of(self, x: Tensor, dtype: torch.dtype) -> Tensor: ...
-
-
 class _Running(threading.local):
     def __init__(self) -> None:
-        self.recurrences: list[Recurrence] = []
+        self.recurrences: list[Any] = []  # `kernels.recur.Loop`s
 
 
 running = _Running()  # the recurrences of this thread, the innermost last

@@ -265,12 +265,3 @@ def training_documents(config: DocumentDataConfig) -> Iterator[Labelled]:
     encoding = DocumentEncoding(config)
     found = survey(encoding)
     return (one for one in encoding.corpus if not is_blank(one.text) and not found.holds_out(one))
-
-
-def number_documents(
-    documents: Iterable[Labelled], vocabulary: Vocabulary, classes: Sequence[str], config: DocumentDataConfig
-) -> DocumentSet:
-    """A dataset of documents in memory; an unknown label is refused."""
-    found, groups = list(documents), group_labels(config)
-    rows = [number_document(one.text, vocabulary, config.max_sentence) for one in found]
-    return make_set(rows, [class_of(one.label, classes, groups) for one in found])

@@ -23,7 +23,7 @@ from regard.errors import ConfigError, check_known, numbered
 from regard.look.tokens import Token
 from regard.look.trace_data import KINDS, Attended, TraceData
 from regard.symbols import START, SYMBOLS
-from regard.text.visible import label, visible
+from regard.text.visible import BLANKS, label, visible
 
 HeadChoice = int | str | Sequence[int] | None
 LayerChoice = int | str | None
@@ -63,7 +63,6 @@ class Show:
     numbers: bool = True  # weights written into the cells
     links: bool = False  # the strongest source word of each target word outlined
     mass: float = 0.75  # ribbons: the share of each row that the drawn links hold
-    each_head: bool = False  # ribbons: the heads side by side
     pruned: bool = True  # beam: candidates that were not kept
     step: int | None = None  # the target token of the view steps, the word of the view picture
     picture: str | Path | Pixels | None = None  # behind the maps of a caption
@@ -94,7 +93,7 @@ _WEIGHTS = (*_TABLE, "renormalise", "shift")
 _MAP = (*_TABLE, "picture", "title")
 VIEWS: Mapping[str, tuple[str, ...]] = {  # view -> the options that it takes
     "matrix": (*_WEIGHTS, "palette", "numbers", "links", "title"),
-    "ribbons": (*_WEIGHTS, "mass", "each_head", "title"),
+    "ribbons": (*_WEIGHTS, "mass", "title"),
     "heads": ("words", "punctuation", "special", "renormalise", "shift", "palette", "title"),
     "beam": ("pruned", "title"),
     "steps": ("step", "layer", "head", "title"),
@@ -406,7 +405,7 @@ def _text(tokens: Sequence[Token], group: list[int], text: str) -> str:
     if len(group) == 1:
         return first.text
     if first.start < last.end:  # the text itself: pieces of bytes become characters again
-        return text[first.start : last.end].strip(" ")
+        return text[first.start : last.end].strip(BLANKS)
     return "".join(tokens[at].text for at in group)
 
 

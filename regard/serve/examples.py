@@ -20,7 +20,7 @@ COMMON = 2.0  # nats by which a common word of a language is shorter
 # For models of real text: crossing links, negation, a question, and 40 words.
 SENTENCES = {
     "en": [
-        "The white house does not have a red door.",
+        "The red door of the white house is not open.",
         "Where is the station?",
         "She did not sign the agreement on the European Economic Area.",
         "Although the committee had discussed the proposal for several hours, the members who were present could not "
@@ -28,7 +28,7 @@ SENTENCES = {
         "last spring.",
     ],
     "fr": [
-        "La maison blanche n'a pas de porte rouge.",
+        "La porte rouge de la maison blanche n'est pas ouverte.",
         "Où est la gare ?",
         "Elle n'a pas signé l'accord sur l'Espace économique européen.",
     ],

@@ -10,6 +10,7 @@ NAMES = {
     "\u2068": "FSI", "\u2069": "PDI", "\ufeff": "BOM", "\u2028": "LS", "\u2029": "PS", "\u00ad": "SHY",
 }  # fmt: skip
 PRINTED = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x8E2}  # format characters of Arabic and Syriac with a visible shape
+BLANKS = " \u00a0\u202f"  # not shown at the ends of a word; French has no-break spaces before its "?" and inside « »
 JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 _LONGEST_CLUSTER = 16  # code points; a longer stack of marks on one letter is cut
 
@@ -62,7 +63,7 @@ def label(text: str, longest: int = 24) -> str:
 
 def plain_piece(piece: str) -> str:
     """A vocabulary's piece without its marks of words: "▁the" is "the"."""
-    return piece.replace("▁", " ").strip(" ") or piece
+    return piece.replace("▁", " ").strip(BLANKS) or piece
 
 
 def columns(text: str) -> int:

@@ -1,7 +1,5 @@
 """Ribbons: source words left, target words right, and bands between them as wide as the weight."""
 
-from dataclasses import replace
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,30 +9,21 @@ from numpy.typing import NDArray
 
 from regard.errors import ConfigError
 from regard.look.draw import matrix
-from regard.look.palette import HEADS, INK
-from regard.look.table import HeadChoice, Label, Show, Table, arrange, choose, summary
+from regard.look.table import Label, Show, Table, arrange, summary
 from regard.look.trace_data import TraceData
 from regard.text.visible import label
 
 Places = tuple[NDArray[np.float64], NDArray[np.float64]]
-_PATTERNS = ("", "///", "...", "\\\\\\", "xxx", "---", "+++", "ooo")  # heads differ by more than their colour
+_COLOUR = "#124983"
+_THICK = 0.86  # of the height of a word: the width of a band of weight 1
 
 
 def figure(trace: TraceData, show: Show) -> tuple[Figure, str]:
-    """The strongest links that together hold `show.mass` of each row. `show.each_head` draws the heads of the layer
-    side by side in their own colours, patterns and numbers (`show.head` may then list some of them)."""
+    """The strongest links that together hold `show.mass` of each row."""
     mass = show.mass
     if not 0 < mass <= 1:
         raise ConfigError(f"mass must be above 0 and at most 1; got {mass}.")
-    picked: list[int] = []
-    if show.each_head:
-        if isinstance(show.head, str):
-            raise ConfigError(f"each_head needs numbers of heads; got '{show.head}'.")
-        every = range(choose(trace, show.layer).heads) if show.head is None else show.head
-        picked = [every] if isinstance(every, int) else list(every)[: len(HEADS)]
-    drawn: list[HeadChoice] = [*picked] or [show.head]
-    tables = [arrange(trace, replace(show, head=one)) for one in drawn]
-    table = tables[0]
+    table = arrange(trace, show)
     rows = max(len(table.rows), len(table.columns), 1)
     line = float(np.clip(40 / rows, 0.08, 0.3))  # inches for a word
     tall, wide = rows * line, 2.6
@@ -42,24 +31,13 @@ def figure(trace: TraceData, show: Show) -> tuple[Figure, str]:
     axes.set(xlim=(0, 1), ylim=(rows, 0))
     axes.axis("off")
     down, up = _places(len(table.rows), rows), _places(len(table.columns), rows)
-    thick = 0.86 / len(tables)
-    for number, one in enumerate(tables):
-        _bands(axes, one, (down, up), (thick, number, len(tables)), mass)
+    _bands(axes, table, (down, up), mass)
     changed = trace.changed()
     size = float(np.clip(line * 72 * 0.62, 2.5, 11))
     _column(axes, table.columns, up, (0, -6, "right"), (size, changed[1]))
     _column(axes, table.rows, down, (1, 6, "left"), (size, changed[0]))
-    caption = table.caption
-    if show.each_head:
-        caption = caption.replace(
-            f"head {picked[0]}", f"heads {', '.join(map(str, picked))} each in its own pattern", 1
-        )
-        for number, one_head in enumerate(picked):
-            colour, away = HEADS[number], (number - (len(picked) - 1) / 2) * 40
-            box = {"boxstyle": "round,pad=0.25", "facecolor": colour + "55", "edgecolor": colour}
-            style = {"ha": "center", "color": INK, "bbox": {**box, "hatch": _PATTERNS[number]}}
-            matrix.note(axes, f"head {one_head}", (0.5, 1), (away, 6), 8, xycoords="axes fraction", **style)
-    matrix.under(axes, f"{caption}; links that hold {mass:.0%} of each row's mass", show.title, (wide + 1.5, tall))
+    caption = f"{table.caption}; links that hold {mass:.0%} of each row's mass"
+    matrix.under(axes, caption, show.title, (wide + 1.5, tall))
     return drawing, f"{summary(table)} {table.caption}."
 
 
@@ -81,12 +59,9 @@ def _places(count: int, rows: int) -> NDArray[np.float64]:
     return np.asarray((np.arange(count) + 0.5) * (rows / max(1, count)), dtype=np.float64)
 
 
-def _bands(axes: Axes, table: Table, places: Places, lane: tuple[float, int, int], mass: float) -> None:
-    """One head's bands, stacked where several meet at a word, so that none hides another."""
+def _bands(axes: Axes, table: Table, places: Places, mass: float) -> None:
+    """The bands, stacked where several meet at a word, so that none hides another."""
     down, up = places
-    thick, number, lanes = lane
-    offset = (number - (lanes - 1) / 2) * thick
-    colour = HEADS[number] if lanes > 1 else "#124983"
     kept = np.zeros_like(table.weights, dtype=np.float64)  # [T, S]
     for t, row in enumerate(table.weights):
         kept[t, strongest(row, mass)] = row[strongest(row, mass)]
@@ -95,11 +70,10 @@ def _bands(axes: Axes, table: Table, places: Places, lane: tuple[float, int, int
     right_from = np.cumsum(right, 1) - right - right.sum(1, keepdims=True) / 2  # [T, S]
     left_from = np.cumsum(left, 0) - left - left.sum(0, keepdims=True) / 2  # [T, S]
     for t, s in np.argwhere(kept > 0):
-        y0, y1 = up[s] + offset + left_from[t, s] * thick, down[t] + offset + right_from[t, s] * thick
-        band = _band(y0, max(0.02, left[t, s] * thick), y1, max(0.02, right[t, s] * thick))
+        y0, y1 = up[s] + left_from[t, s] * _THICK, down[t] + right_from[t, s] * _THICK
+        band = _band(y0, max(0.02, left[t, s] * _THICK), y1, max(0.02, right[t, s] * _THICK))
         alpha = 0.22 + 0.58 * float(kept[t, s])
-        hatch = _PATTERNS[number] if lanes > 1 else None
-        axes.add_patch(PathPatch(band, facecolor=colour, alpha=alpha, linewidth=0.25, edgecolor=colour, hatch=hatch))
+        axes.add_patch(PathPatch(band, facecolor=_COLOUR, alpha=alpha, linewidth=0.25, edgecolor=_COLOUR))
 
 
 def _band(y0: float, left: float, y1: float, right: float) -> Outline:

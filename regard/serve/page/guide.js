@@ -54,7 +54,7 @@ const STEPS = [
   {
     id: "away",
     title: "Take attention away",
-    text: "Your sentence and a long example from one fixed vector: fine at 10 words, lost at 40.",
+    text: "Your sentence and a long example from one fixed vector: how much of them is left?",
     act: () => state.set({ view: "compare", comparing: "length" }),
     possible: withoutAttention,
   },

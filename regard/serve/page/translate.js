@@ -505,8 +505,13 @@ function targetWords(trace) {
   return rows.map((row) => ({ ...row, ...label(row) }));
 }
 
-/** The text between two words: a space, or nothing in scripts without spaces. */
-const gap = (trace, words, number) =>
-  [...trace.target.text].slice(words[number - 1].end, words[number].start).join("") ? " " : "";
+/** The text between two words: a space, or nothing in scripts without spaces; or a no-break space of one of them. */
+function gap(trace, words, number) {
+  const { end } = words[number - 1],
+    { start } = words[number],
+    text = [...trace.target.text];
+  if (start > end) return " ";
+  return /\s/.test(text[end - 1]) || /\s/.test(text[start]) ? "\u00a0" : "";
+}
 
 customElements.define("regard-translate", Translate);

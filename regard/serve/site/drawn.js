@@ -267,15 +267,15 @@ function shareCell(text, before, after) {
   return "-\u2010\u2011".includes(text[mark]) || (".,:".includes(text[mark]) && isDigit(text[mark - 1]) === isDigit(text[mark + 1]));
 }
 
+/** A word without the spaces at its ends, as regard/text/visible.py. */
+export const bare = (text) => text.replace(/^[ \u00a0\u202f]+|(?<![ \u00a0\u202f])[ \u00a0\u202f]+$/g, "");
+
 function cellText(tokens, group, characters) {
   const first = tokens[group[0]],
     last = tokens[group.at(-1)];
   if (group.length === 1) return first.text;
   if (first.start < last.end)
-    return characters
-      .slice(first.start, last.end)
-      .join("")
-      .replace(/^ +|(?<! ) +$/g, "");
+    return bare(characters.slice(first.start, last.end).join(""));
   return group.map((at) => tokens[at].text).join("");
 }
 

@@ -4,7 +4,7 @@
 import { asModule, attend, contrasts, occlude } from "./attribution.js";
 import { rateWords } from "./confidence.js";
 import constants from "./constants.js";
-import { labels, pageTree, store } from "./drawn.js";
+import { bare, labels, pageTree, store } from "./drawn.js";
 import * as ort from "./ort.mjs";
 import { largest, longest, search } from "./search.js";
 import { drafts, END, endAlike, hasPlaceholders, otherLanguage, PAD, points, START, UNKNOWN, unseen, Vocabulary, wordsOf, wrongWith } from "./text.js";
@@ -820,10 +820,7 @@ function tokensOf({ text, pieces, spans, words }, ended) {
   const characters = points(text);
   const tokens = pieces.map((piece, at) => {
     const [start, end] = spans[at];
-    const shown = characters
-      .slice(start, end)
-      .join("")
-      .replace(/^ +|(?<! ) +$/g, "");
+    const shown = bare(characters.slice(start, end).join(""));
     return { text: shown || piece, piece, start, end, special: false, word: words[at] };
   });
   const size = characters.length;

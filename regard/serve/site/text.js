@@ -594,6 +594,10 @@ const QUANTITY = new RegExp(
   `[$€£¥](?=[${SPACES}]?\\p{Nd})|(?<=\\p{Nd})[${SPACES}]?(?:[%$€£¥°]|(?:${WORDED_UNITS.map(escaped).join("|")})(?![${LETTER}]))`,
   "giu",
 );
+const SMALL = new RegExp(
+  `[$€£¥][${SPACES}]?(\\p{Nd})(?![.,]?\\p{Nd})|(?<![\\p{Nd}.,])(\\p{Nd})[${SPACES}]?(?:[%$€£¥°]|(?:${WORDED_UNITS.map(escaped).join("|")})(?![${LETTER}]))`,
+  "giu",
+);
 const TIME = /(?<![\p{Nd}:.,])(\p{Nd}{1,2})\s?[:hH.]\s?([0-5]\p{Nd})(?![\p{Nd}:.,]?\p{Nd})/gu;
 const CLOCK = /(?<![\p{Nd}:.,])(\p{Nd}{1,2}):([0-5]\p{Nd})(?![\p{Nd}:.,]?\p{Nd})/gu;
 
@@ -635,9 +639,14 @@ function lostNumbers(source, translation) {
   const numbers = (text) =>
     text
       .replace(ADDRESS, " ")
+      .replace(/(?<=\p{Nd})[.,](?=(?:\p{Nd}{1,2}|\p{Nd}{4,})(?![.,]?\p{Nd}))/gu, "_")
       .replace(/(?<=\p{Nd})[.,'’ \u00a0\u202f](?=\p{Nd})/gu, "")
-      .match(/\p{Nd}{2,}/gu) ?? [];
-  return fewer(numbers(source), numbers(translation));
+      .match(/\p{Nd}+_\p{Nd}+|\p{Nd}{2,}/gu) ?? [];
+  const read = numbers(source),
+    wrote = numbers(translation);
+  if (fewer(read, wrote)) return true;
+  const digits = translation.match(/\p{Nd}+/gu) ?? [];
+  return fewer(wrote, read) && [...source.matchAll(SMALL)].some((found) => !digits.includes(found[1] ?? found[2]));
 }
 
 /** Whether the second list has one of the first fewer times. */
