@@ -35,6 +35,7 @@ from regard.layers.attention import Attention
 from regard.layers.transformer import NO_PLACES, Places
 from regard.models.bahdanau import Bahdanau, BahdanauConfig, maxout
 from regard.models.britz import Britz, BritzConfig, Stack
+from regard.models.captioner import Captioner, CaptionerConfig
 from regard.models.contract import shift_right
 from regard.models.encdec import Cho, ChoConfig, RNNencdec, RNNencdecConfig, Sutskever, SutskeverConfig
 from regard.models.luong import Luong, LuongConfig
@@ -676,6 +677,23 @@ def test_see_trains_without_coverage_first():
         model.attention.score.V.weight.zero_()
     assert torch.equal(plain(source, lengths, TARGET), before)
     assert torch.equal(covered(source, lengths, TARGET), before)
+
+
+def test_fresh_weights_of_other_models_are_as_their_settings_say():
+    """Large enough that a standard deviation is within a few per cent."""
+    transformer = Transformer(replace(TRANSFORMER, width=66, source_vocabulary=300, target_vocabulary=300))
+    for embedding in (transformer.embed, transformer.embed_target):
+        assert float(embedding.weight.detach().std()) == pytest.approx(66**-0.5, rel=0.05)
+    monotonic = build("monotonic", replace(MODELS["monotonic"].presets["tiny"], offset=-3.5))
+    assert monotonic.decoder.attention.score.r.tolist() == -3.5
+    assert float(monotonic.decoder.attention.score.g.detach()) == pytest.approx(
+        MODELS["monotonic"].presets["tiny"].attention ** -0.5
+    )
+    captioner = Captioner(CaptionerConfig(target_vocabulary=300, embedding=64, width=32, spread=0.05, encoder="none"))
+    assert float(captioner.embed.weight[END:].detach().std()) == pytest.approx(0.05, rel=0.05)
+    assert not captioner.embed.weight[START].any()
+    captioner.embed(torch.tensor([START])).sum().backward()
+    assert not captioner.embed.weight.grad.any(), "y_0 stays zero"
 
 
 @pytest.mark.parametrize("tied", ["all", "target", "none"])
