@@ -177,9 +177,12 @@ def test_search_works_from_a_file_without_a_network(site: Path, chromium) -> Non
 
 
 def test_make_docs_runs_the_lectures_that_have_changed(tmp_path) -> None:
-    """All at first, none whose output is there, and one that was changed since."""
+    """All at first, none whose output is there, one that was changed since, and one whose model was."""
     shutil.copy(TREE / "Makefile", tmp_path)
     shutil.copytree(TREE / "course", tmp_path / "course")
+    model = tmp_path / "models" / "en-fr-transformer" / "manifest.json"
+    model.parent.mkdir(parents=True)
+    model.touch()
     lectures = sorted(f"course/{path.name}" for path in (tmp_path / "course").glob("[0-9]_*.py"))
     command = ["make", "--dry-run", "--assume-old=.venv/.installed", "docs"]
 
@@ -194,6 +197,8 @@ def test_make_docs_runs_the_lectures_that_have_changed(tmp_path) -> None:
     assert rendered() == []
     os.utime(tmp_path / lectures[0], (2**32, 2**32))
     assert rendered() == lectures[:1]
+    os.utime(model, (2**32, 2**32))
+    assert rendered() == [lectures[0], "course/4_transformer.py"]
 
 
 def test_the_check_finds_what_is_wrong(tmp_path) -> None:
