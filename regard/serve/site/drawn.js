@@ -93,7 +93,7 @@ function viewsOf(trace, modules) {
 // --- modules and heads
 
 function leadingModules(modules) {
-  for (const kind of ["cross", "image", "fixed", "decoder", "encoder", "pool"]) {
+  for (const kind of ["cross", "image", "fixed", "decoder", "encoder", "pool", "attribution"]) {
     const found = modules.filter((seen) => seen.kind === kind);
     if (found.length) return found.sort((a, b) => a.layer - b.layer);
   }
