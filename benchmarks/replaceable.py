@@ -75,8 +75,9 @@ def main() -> None:
     parser.add_argument("--strength", type=float, nargs="+", default=[0.1])
     parser.add_argument("--sentences", type=int, default=30, help="whose faithfulness is measured")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="auto")
     given = parser.parse_args()
-    base, unchanged = (regard.load(given.run, "cpu") for _ in range(2))
+    base, unchanged = (regard.load(given.run, given.device) for _ in range(2))
     read = [list(read_lines(f"{given.train}.{side}")) for side in ("source", "target")]
     test = [list(read_lines(f"{given.test}.{side}")) for side in ("source", "target")]
     pairs = [
@@ -113,7 +114,7 @@ def fit(base: Any, pairs: list[Any], given: argparse.Namespace, strength: float 
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
     for _ in range(given.steps):
         chosen = [pairs[at] for at in torch.randint(len(pairs), (given.batch,)).tolist()]
-        (source, lengths), (target, _) = (pad([pair[side] for pair in chosen]) for side in (0, 1))
+        (source, lengths), (target, _) = (on(base, [pair[side] for pair in chosen]) for side in (0, 1))
         if strength is None:
             with change(model, Uniform()):
                 loss = cross_entropy(model(source, lengths, target), target)[0] / (target != PAD).sum()
@@ -127,6 +128,12 @@ def fit(base: Any, pairs: list[Any], given: argparse.Namespace, strength: float 
     other = copy.copy(base)
     other.model = model.eval()
     return other
+
+
+def on(translator: Any, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Padded rows and their lengths, where the model is."""
+    ids, lengths = pad(rows)
+    return ids.to(translator.device), lengths.to(translator.device)
 
 
 def distances(
@@ -158,7 +165,7 @@ def distances(
 def compare(translator: Any, base: Any, test: list[list[str]]) -> dict[str, float]:
     """The distances of a translator's model from `base` on the references."""
     (source, lengths), (target, _) = (
-        pad([[*encode(text), END] for text in side])
+        on(translator, [[*encode(text), END] for text in side])
         for side, encode in zip(test, (lambda text: translator.encode(text).ids, translator.prefix_ids), strict=True)
     )
     distance, divergence = distances(translator.model, base, source, lengths, target)

@@ -14,15 +14,16 @@ bahdanau, cho, or a command), to try the whole script with small sizes; `--lines
 """
 
 import argparse
-import os
 import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from models_data import read
 
@@ -140,7 +141,7 @@ def finish(models: Path, device: str, lines: int) -> Iterator[Command]:
     yield Command("everyday", [*words, "--failures", "--out", "runs/finish/everyday.json"], written / "everyday.json")
 
 
-def shown(command: Command) -> str:
+def shown(command: Any) -> str:
     """A command as it is typed in a clone."""
     words = ["regard", *command.words[3:]] if command.words[1] == "-m" else ["python", *command.words[1:]]
     return " ".join(words).replace(f"{HERE.parent}/", "")
@@ -175,6 +176,18 @@ def run(step: str, commands: list[Command], changes: list[tuple[str, str]], limi
         sys.exit(f"{step}: {', '.join(failed)} failed; see runs/logs/{failed[0]}.txt.")
 
 
+@contextmanager
+def shared_gpu() -> Iterator[None]:
+    """In this block, NVIDIA's MPS (if it is installed, and nobody has started it) lets processes share a GPU well."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    started = control is not None and subprocess.run([control, "-d"], check=False).returncode == 0
+    try:
+        yield
+    finally:
+        if started:
+            subprocess.run([str(control)], input=b"quit\n", check=False)
+
+
 def main() -> None:
     """Run the steps in order."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -187,9 +200,6 @@ def main() -> None:
     parser.add_argument("--set", dest="changes", nargs="*", default=[], metavar="GROUP:KEY=VALUE")
     given = parser.parse_args()
     limit = time.monotonic() + 60 * given.minutes
-    control = shutil.which("nvidia-cuda-mps-control")
-    if control:
-        subprocess.run([control, "-d"], env=os.environ, check=False)
     makers = {
         "teachers": teachers,
         "translations": translations,
@@ -198,12 +208,9 @@ def main() -> None:
         "finish": lambda: finish(given.models, given.device, given.lines),
     }
     changes = [tuple(one.split(":", 1)) for one in given.changes]
-    try:
+    with shared_gpu():
         for step in given.steps:
             run(step, list(makers[step]()), changes, limit)  # type: ignore[arg-type]
-    finally:
-        if control:
-            subprocess.run([control], input=b"quit\n", check=False)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ from regard.kernels.choose import lstm, refused
 from regard.kernels.graphs import Recorded
 from regard.kernels.step_model import CastLinear
 from regard.layers.recurrent import StackedLSTM
+from regard.look.attribution import attribute, methods_of
+from regard.look.case import Case
 from regard.look.record import record
 from regard.models.registry import MODELS, build
 from regard.runs.experiment import resolve
@@ -73,6 +75,19 @@ def test_logits_and_gradients_are_those_of_the_cpu(name):
     for slope, other in zip(slopes, there_slopes, strict=True):
         if slope is not None:
             torch.testing.assert_close(other.cpu(), slope, atol=2e-3, rtol=2e-2)
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_attributions_are_those_of_the_cpu(name):
+    """Every row is another backward pass through the same graph, and steps under a change have other kernels."""
+    model, (source, _, target) = ready(name)
+    case = Case(model, source[0], target[0], steps=12)
+    here = {method: attribute(case, method).values for method in methods_of(model)}
+    model.cuda()
+    there = dataclasses.replace(case, source=case.source.cuda(), target=case.target.cuda())
+    for method, values in here.items():
+        found = attribute(there, method).values.to(values)
+        torch.testing.assert_close(found, values, atol=5e-3, rtol=2e-2, msg=lambda text, method=method: method + text)
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)

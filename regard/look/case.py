@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-TOKENS = 2048  # of source and target together in one forward pass
+TOKENS = (2048, 16384)  # of source and target together in one forward pass, on a CPU and on a GPU
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ class Attributed(NamedTuple):
     values: Tensor  # [T, S]
     prefix: Tensor | None = None  # [T, T]: START, y_1, ... y_{T-1}
     gap: Tensor | None = None  # [T], of integrated gradients: the difference to what each row must sum to
+
+
+def rows_at_once(source: Tensor, length: int) -> int:
+    """How many copies of a sentence of `length` tokens are read in one forward pass, on the device of `source`."""
+    return max(1, TOKENS[source.is_cuda] // length)
 
 
 def inputs(case: Case) -> tuple[Tensor, Tensor, Tensor]:

@@ -19,7 +19,7 @@ from regard.core.scores import clip_distances, uniform
 from regard.errors import ConfigError, numbered
 from regard.layers.transformer import MultiHead, PostNorm, PreNorm, TransformerLayer
 from regard.layers.transformer_parts import RelativeSelfAttention
-from regard.look.case import TOKENS, Attributed, Case, inputs
+from regard.look.case import Attributed, Case, inputs, rows_at_once
 from regard.look.change import Zero, change
 from regard.look.record import AttentionCall, attentions, record
 
@@ -194,7 +194,7 @@ def zero_values(case: Case) -> Attributed:
         def without(module: Any, size: int) -> Tensor:
             """How far the output at i moves without the value of j: [T, J]."""
             found = []
-            for slots in torch.arange(size, device=x.device).split(max(1, TOKENS // x.shape[1])):
+            for slots in torch.arange(size, device=x.device).split(rows_at_once(x, x.shape[1])):
                 rows = map_nested((x, *given.values()), partial(_repeat, rows=len(slots)))
                 with change(module, Zero(F.one_hot(slots, size).bool()[:, None, None])):
                     moved = layer(rows[0], **dict(zip(given, rows[1:], strict=True)))[0].double()  # [J, T, D]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import DataError
-from regard.look.case import TOKENS, Attributed, Case, inputs
+from regard.look.case import Attributed, Case, inputs, rows_at_once
 from regard.look.flow import slope, source_embeddings, source_order
 
 MOST = 2_000_000  # tokens in the backward passes of the first integrated gradients
@@ -85,5 +85,5 @@ def _values_along(case: Case, shares: Tensor) -> Tensor:
 
 def _along(case: Case, shares: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Batches of the same sentence: source, lengths, target, and the share of each row."""
-    for some in shares.split(max(1, TOKENS // (len(case.target) + len(case.source)))):
+    for some in shares.split(rows_at_once(case.source, len(case.target) + len(case.source))):
         yield *(part.expand(len(some), *part.shape[1:]) for part in inputs(case)), some

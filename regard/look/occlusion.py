@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.data.batching import pad
-from regard.look.case import TOKENS, Attributed, Case
+from regard.look.case import Attributed, Case, rows_at_once
 from regard.look.change import Change, change
 from regard.look.record import attentions
 from regard.symbols import UNKNOWN
@@ -76,7 +76,7 @@ Erase = Callable[[Case, Sequence[Sequence[int]]], Tensor]
 
 def erase(case: Case, act: Erase, groups: Sequence[Sequence[int]]) -> Tensor:
     """The values [G, T - first] of the target words without each group of source positions, in batches."""
-    at_once = max(1, TOKENS // (len(case.target) + len(case.source)))
+    at_once = rows_at_once(case.source, len(case.target) + len(case.source))
     return torch.cat([act(case, groups[start : start + at_once]) for start in range(0, len(groups), at_once)])
 
 
