@@ -77,9 +77,9 @@ SYSTEMS: dict[str, dict[str, list[str]]] = {  # group -> system -> arguments of 
     "transformers": {
         "RMSNorm": [*TINY, "model.layer_norm=rms"],
         "SwiGLU": [*TINY, "model.activation=swiglu", "model.inner=168"],
-        "two key heads": [*TINY, "model.key_heads=2", "model.inner=352"],
+        "two key heads": [*TINY, "model.key_heads=2", "model.inner=320"],
         "all three": [
-            *[*TINY, "model.layer_norm=rms", "model.activation=swiglu", "model.key_heads=2", "model.inner=232"]
+            *[*TINY, "model.layer_norm=rms", "model.activation=swiglu", "model.key_heads=2", "model.inner=216"]
         ],
     },
 }
