@@ -13,7 +13,7 @@ from regard.look.flow import slope, source_embeddings, source_order
 MOST = 2_000_000  # tokens in the backward passes of the first integrated gradients
 PARTS = 4  # of the way, at first
 GRID = 64  # equal steps of the way, between which the log-probability is measured to place the parts
-COMPLETE = 1e-3  # by how much the sum of integrated gradients may differ from the log-probability that it explains
+COMPLETE = 1e-3  # what the parts of the way may miss of the log-probability before more gradients are computed
 
 
 def gradient(case: Case) -> Attributed:
@@ -26,11 +26,14 @@ def integrate(case: Case) -> Attributed:
 
         x_s . integral over a from 0 to 1 of d log p(y_t | a x) / d x_s
 
-    A row sums to log p(y_t | x) - log p(y_t | 0), and so does each part of the way. For the words of which that does
-    not hold to `COMPLETE`, it is computed again with more parts, up to `case.steps` gradients; parts are short where
-    the log-probability changes. `gap` says how much is missing. Each ReLU makes the gradient jump somewhere on the way,
-    so that a Transformer with thousands of them converges slowly; a model that jumps itself (hard attention, the edge
-    of a window) never gets there.
+    A row sums to log p(y_t | x) - log p(y_t | 0). Each part of the way is integrated by Gauss-Legendre; parts are short
+    where the log-probability changes, and words that miss more than `COMPLETE` are computed again with more parts, up
+    to `case.steps` gradients.
+
+    Where a ReLU opens or closes inside a part, the gradient jumps, and the part misses what the log-probability r has
+    changed besides. This is divided by linear regression (control variates): the source word s gets r cov(g_s, g) /
+    var(g), with g_s its term of the gradient and g their sum, over the nodes of the part and, as much again, over those
+    of all parts. For one jump between two nodes that is exact. `gap` says how much was divided in this way.
     """
     T, S, device = len(case.target), len(case.source), case.source.device
     if PARTS * 3 * T * (T + S) > MOST:
@@ -39,6 +42,7 @@ def integrate(case: Case) -> Attributed:
             "shorter sentence."
         )
     nodes, weights = (torch.tensor(part, device=device) for part in np.polynomial.legendre.leggauss(3))
+    weights = weights / 2
     grid = torch.linspace(0, 1, GRID + 1, dtype=torch.float64, device=device)
     steps = _values_along(case, grid).diff(dim=0).abs()  # [GRID, T]
     found, gap, rows, parts = nodes.new_zeros(T, S), nodes.new_zeros(T), torch.arange(T, device=device), PARTS
@@ -50,9 +54,14 @@ def integrate(case: Case) -> Attributed:
         width = edges.diff()[:, None]  # [N, 1]
         places = (edges[:-1, None] + edges[1:, None] + width * nodes) / 2  # [N, 3]
         slopes = _slopes(case, places.flatten(), rows.tolist()).unflatten(0, places.shape)  # [N, 3, R, S]
-        each = torch.einsum("nk,nkts->nts", width * weights / 2, slopes)
-        found[rows] = each.sum(0)
-        gap[rows] = (each.sum(-1) - _values_along(case, edges)[:, rows].diff(dim=0)).abs().sum(0)
+        mean = torch.einsum("k,nkrs->nrs", weights, slopes)
+        missing = _values_along(case, edges)[:, rows].diff(dim=0) - width * mean.sum(-1)  # [N, R]
+        apart = slopes - mean[:, None]
+        both = torch.einsum("k,nkrs,nkr->nrs", weights, apart, apart.sum(-1))  # cov(g_s, g); its sum is var(g)
+        both = both + both.mean(0)
+        shares = both / both.sum(-1, keepdim=True).clamp(min=torch.finfo(both.dtype).tiny)
+        found[rows] = (width[..., None] * mean + missing[..., None] * shares).sum(0)
+        gap[rows] = missing.abs().sum(0)
         rows, parts = (gap > COMPLETE).nonzero().flatten(), 4 * parts
         if not len(rows) or 3 * parts > case.steps:
             return Attributed(found, gap=gap)
