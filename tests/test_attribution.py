@@ -14,7 +14,7 @@ from torch import nn
 from weights_of import spread, transformer_of
 
 from regard.errors import ConfigError, DataError
-from regard.look import Mask, Silence, Trace, change, gradients, record
+from regard.look import Mask, Silence, Trace, attribution, change, gradients, record
 from regard.look.attribution import METHODS, attribute
 from regard.look.case import Case
 from regard.look.record import attentions
@@ -210,6 +210,18 @@ def test_only_incomplete_words_are_refined_and_what_is_missing_is_reported(monke
     assert all(later <= earlier for earlier, later in itertools.pairwise(refined))
     assert len(refined[-1]) < T
     assert attribute(case("rnnencdec", steps=12), "integrated-gradients").gap.max() > 1e-3
+
+
+def test_a_row_that_is_an_estimate_is_noted(monkeypatch):
+    translator = trained.translator("heads")
+
+    def noted():
+        return [note["text"] for note in translator.look(TEXT, "le", by="integrated-gradients").notes]
+
+    assert noted() == []
+    for name in ("ESTIMATED", "COMPLETE"):
+        monkeypatch.setattr(attribution, name, 0)
+    assert "too abruptly for integrated gradients in 2 of 2 tokens" in " ".join(noted())
 
 
 def test_parts_are_short_where_the_log_probability_changes(monkeypatch):

@@ -156,7 +156,7 @@ def add_attribution(trace: Trace, case: Case, method: str, against: str = "") ->
     seen = Attended(name, kind="attribution", normalise="shares", **settings)
     notes = trace.notes
     if found.gap is not None:
-        uncertain = found.gap > ESTIMATED * found.values.abs().sum(-1).clamp(min=COMPLETE / ESTIMATED)
+        uncertain = found.gap > (ESTIMATED * found.values.abs().sum(-1)).clamp(min=COMPLETE)
         if many := int(uncertain.sum()):
             text = f"the log-probability changes too abruptly for integrated gradients in {many} of {len(found.gap)} "
             text += f"tokens, where up to {float(found.gap[uncertain].max()):.2g} of it is divided by an estimate"

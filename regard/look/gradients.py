@@ -30,10 +30,10 @@ def integrate(case: Case) -> Attributed:
     where the log-probability changes, and words that miss more than `COMPLETE` are computed again with more parts, up
     to `case.steps` gradients.
 
-    Where a ReLU opens or closes inside a part, the gradient jumps, and the part misses what the log-probability r has
-    changed besides. This is divided by linear regression (control variates): the source word s gets r cov(g_s, g) /
-    var(g), with g_s its term of the gradient and g their sum, over the nodes of the part and, as much again, over those
-    of all parts. For one jump between two nodes that is exact. `gap` says how much was divided in this way.
+    Where a ReLU opens or closes inside a part, the gradient jumps, and the sum differs from the change of the
+    log-probability by r. A linear regression (control variates) divides r: the source word s gets r cov(g_s, g) /
+    var(g), where g_s is its term of the gradient and g the sum of these, over the nodes of the part and, with the same
+    weight, over those of all parts. This is exact for one jump between two nodes. `gap` says how much was divided.
     """
     T, S, device = len(case.target), len(case.source), case.source.device
     if PARTS * 3 * T * (T + S) > MOST:
@@ -43,18 +43,14 @@ def integrate(case: Case) -> Attributed:
         )
     nodes, weights = (torch.tensor(part, device=device) for part in np.polynomial.legendre.leggauss(3))
     weights = weights / 2
-    grid = torch.linspace(0, 1, GRID + 1, dtype=torch.float64, device=device)
-    steps = _values_along(case, grid).diff(dim=0).abs()  # [GRID, T]
+    changes = _values_along(case, torch.linspace(0, 1, GRID + 1, device=device)).diff(dim=0).abs()  # [GRID, T]
     found, gap, rows, parts = nodes.new_zeros(T, S), nodes.new_zeros(T), torch.arange(T, device=device), PARTS
     while True:
-        pace = steps[:, rows].sum(1).sqrt()
-        passed = torch.nn.functional.pad((pace + 0.1 * pace.mean() + 1e-12).cumsum(0), (1, 0))  # [GRID + 1]
-        wanted = np.linspace(0, float(passed[-1]), parts + 1)
-        edges = torch.tensor(np.interp(wanted, passed.cpu(), grid.cpu()), device=device)
+        edges = _place(changes[:, rows], parts)  # [N + 1]
         width = edges.diff()[:, None]  # [N, 1]
         places = (edges[:-1, None] + edges[1:, None] + width * nodes) / 2  # [N, 3]
         slopes = _slopes(case, places.flatten(), rows.tolist()).unflatten(0, places.shape)  # [N, 3, R, S]
-        mean = torch.einsum("k,nkrs->nrs", weights, slopes)
+        mean = torch.einsum("k,nkrs->nrs", weights, slopes)  # [N, R, S]
         missing = _values_along(case, edges)[:, rows].diff(dim=0) - width * mean.sum(-1)  # [N, R]
         apart = slopes - mean[:, None]
         both = torch.einsum("k,nkrs,nkr->nrs", weights, apart, apart.sum(-1))  # cov(g_s, g); its sum is var(g)
@@ -65,6 +61,14 @@ def integrate(case: Case) -> Attributed:
         rows, parts = (gap > COMPLETE).nonzero().flatten(), 4 * parts
         if not len(rows) or 3 * parts > case.steps:
             return Attributed(found, gap=gap)
+
+
+def _place(changes: Tensor, parts: int) -> Tensor:
+    """The edges of parts of the way, which are short where the values change most: [GRID, R] -> [parts + 1]."""
+    pace = changes.sum(1).sqrt()
+    passed = torch.nn.functional.pad((pace + 0.1 * pace.mean() + 1e-12).cumsum(0), (1, 0)).cpu()  # [GRID + 1]
+    wanted = np.linspace(0, float(passed[-1]), parts + 1)
+    return torch.tensor(np.interp(wanted, passed, np.linspace(0, 1, len(passed))), device=changes.device)
 
 
 def _slopes(case: Case, shares: Tensor, words: Sequence[int]) -> Tensor:
