@@ -1,8 +1,9 @@
 """Seconds that each attribution method takes for a sentence, with the included models: python benchmarks/attribution.py
 
 One thread, CPU time, the median over sentences; a row for each method, beside the time of the translation itself. A
-dash: the method is not defined for the model. With `--complete`, how much integrated gradients miss of the
-log-probability of a token instead, by the number of gradients of one pass: the largest of a short sentence.
+dash: the method is not defined for the model. With `--complete`, integrated gradients of a short sentence instead, by
+the most gradients of one pass: the part of a token's log-probability that is divided by an estimate, and how much a
+value changes with four times as many gradients; the largest of each.
 """
 
 import statistics
@@ -14,9 +15,8 @@ from functools import partial
 import torch
 
 import regard
-from regard.look.attribution import METHODS, methods_of
+from regard.look.attribution import METHODS, attribute, methods_of
 from regard.look.case import Case
-from regard.look.gradients import integrate
 from regard.symbols import END
 
 MODELS = ("en-fr", "en-fr/bahdanau", "en-fr/cho")
@@ -37,26 +37,32 @@ def median(act: Callable[[str], object]) -> str:
     return f"{statistics.median(seconds):.2f}"
 
 
-def report_missing() -> None:
-    """What integrated gradients miss, summed over the parts of the way."""
-    print("| model | gradients | missing |\n|---|---:|---:|")
+def report_estimated() -> None:
+    """How well integrated gradients are known, by the most gradients of one pass."""
+    print("| model | gradients | seconds | divided | change |\n|---|---:|---:|---:|---:|")
     for name, text in (
         (name, "Le chat dort." if name == "fr-en" else "The cat sleeps.") for name in (*MODELS, "fr-en")
     ):
         one = regard.load(name)
         read, written = one.encode(text).ids, one.prefix_ids(one.translate(text).text)
         ids = torch.tensor([*read, END]), torch.tensor([*written, END])
+        last, row = None, ""
         for steps in (12, 48, 192, 768):
-            gap = integrate(Case(one.model.eval(), *ids, steps=steps)).gap
-            assert gap is not None
-            print(f"| {name} | {steps} | {gap.max():.3f} |", flush=True)
+            began = time.process_time()
+            found = attribute(Case(one.model, *ids, steps=steps), "integrated-gradients")
+            seconds = time.process_time() - began
+            if last is not None:
+                print(f"{row} {(found.values - last).abs().max():.3f} |", flush=True)
+            assert found.gap is not None
+            last, row = found.values, f"| {name} | {steps} | {seconds:.1f} | {found.gap.max():.3f} |"
+        print(f"{row} - |", flush=True)
 
 
 def main() -> None:
     """Print the table."""
     torch.set_num_threads(1)
     if "--complete" in sys.argv:
-        report_missing()
+        report_estimated()
         return
     translators = [regard.load(name) for name in MODELS]
     targets = [{text: one.translate(text, split=False).text for text in SENTENCES} for one in translators]  # warm up

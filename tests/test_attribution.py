@@ -14,7 +14,7 @@ from torch import nn
 from weights_of import spread, transformer_of
 
 from regard.errors import ConfigError, DataError
-from regard.look import Mask, Silence, Trace, change, gradients, record
+from regard.look import Mask, Silence, Trace, attribution, change, gradients, record
 from regard.look.attribution import METHODS, attribute
 from regard.look.case import Case
 from regard.look.record import attentions
@@ -166,19 +166,35 @@ def test_occlusion_is_what_is_lost_one_word_at_a_time(name, words):
 # --- laws
 
 
+def scaled(model, share):
+    """The source embeddings of a model times `share`, until the hook is removed."""
+    calls = []
+
+    def scale(module, args, vectors):
+        calls.append(1)
+        return vectors * share if len(calls) == 1 else vectors  # a shared embedding reads the target later
+
+    return model.embed.register_forward_hook(scale)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_integrated_gradients_are_complete(name):
-    found = attribute(case(name, steps=3000), "integrated-gradients")
+    model = model_of(name)
+    with scaled(model, 0):
+        nothing = values(model)
+    for steps in (12, 3000):
+        found = attribute(case(name, steps=steps), "integrated-gradients")
+        assert torch.allclose(found.values.sum(-1), values(model) - nothing, atol=1e-9)
     assert found.gap.max() <= 1e-3
-    embed, scaled = model_of(name).embed, []
 
-    def to_zero(module, args, vectors):
-        scaled.append(1)
-        return vectors * 0 if len(scaled) == 1 else vectors
 
-    with embed.register_forward_hook(to_zero):
-        nothing = values(model_of(name))
-    assert torch.allclose(found.values.sum(-1), values(model_of(name)) - nothing, atol=1e-3)
+def test_what_the_relus_of_a_transformer_hide_is_divided_well():
+    torch.manual_seed(3)
+    model = spread(Transformer(TRANSFORMER), 0.6)
+    found, exact = (
+        attribute(Case(model, SOURCE, TARGET, steps=steps), "integrated-gradients") for steps in (192, 3072)
+    )
+    assert (found.values - exact.values).abs().max() < 0.15 * found.gap.max()
 
 
 def test_only_incomplete_words_are_refined_and_what_is_missing_is_reported(monkeypatch):
@@ -194,6 +210,18 @@ def test_only_incomplete_words_are_refined_and_what_is_missing_is_reported(monke
     assert all(later <= earlier for earlier, later in itertools.pairwise(refined))
     assert len(refined[-1]) < T
     assert attribute(case("rnnencdec", steps=12), "integrated-gradients").gap.max() > 1e-3
+
+
+def test_a_row_that_is_an_estimate_is_noted(monkeypatch):
+    translator = trained.translator("heads")
+
+    def noted():
+        return [note["text"] for note in translator.look(TEXT, "le", by="integrated-gradients").notes]
+
+    assert noted() == []
+    for name in ("ESTIMATED", "COMPLETE"):
+        monkeypatch.setattr(attribution, name, 0)
+    assert "too abruptly for integrated gradients in 2 of 2 tokens" in " ".join(noted())
 
 
 def test_parts_are_short_where_the_log_probability_changes(monkeypatch):
@@ -273,6 +301,24 @@ def test_in_a_linear_model_gradient_and_occlusion_are_the_same():
     assert torch.allclose(
         attribute(Case(words.model, SOURCE, TARGET.clone().fill_(10), against=6), "gradient").values[0], -against[0]
     )
+
+
+class Kinked(Sum):
+    """The same through one ReLU, whose gradient jumps on the way from zero."""
+
+    def hidden(self, source, lengths, target):
+        return torch.relu(super().hidden(source, lengths, target).sum(-1, keepdim=True) - 5).expand(-1, -1, 6)
+
+
+def test_integrated_gradients_find_where_a_relu_opens():
+    torch.manual_seed(3)
+    words = Case(Kinked(), SOURCE, TARGET, against=10, steps=12)
+    each = words.model.embed(SOURCE).sum(-1).detach()  # [S]
+    rise = (words.model.output.weight[TARGET] - words.model.output.weight[10]).sum(-1).detach()  # [T]
+    opened = 1 - 5 / each.sum()  # the share of the way after it
+    found = attribute(words, "integrated-gradients")
+    assert found.gap.max() > 1e-3
+    assert torch.allclose(found.values, rise[:, None] * each * opened, atol=1e-12)
 
 
 def test_a_model_is_left_as_it_was():

@@ -125,6 +125,15 @@ def test_a_step_is_forced_from_the_command_line(regard_command):
     assert "changed: begins with 'ba', changed: step 1 writes 'zu'" in " ".join(out.split())
 
 
+def test_an_attribution_is_drawn_also_of_an_empty_translation(regard_command):
+    run = trained.run("lstmn")
+    for options in (["--target", "ba fo"], ["--target", ""], ["--against", "ba"]):
+        code, out, err = regard_command("look", run, "ba de", "--by", "occlusion-removed", *options)
+        assert code == 0, err
+        assert "attribution by occlusion-removed" in out
+        assert ("\n</s>" in out) == ("" in options)  # the end mark is drawn where there is nothing else
+
+
 def test_a_drawing_of_no_known_kind_is_refused_before_any_work(regard_command, picture, tmp_path):
     for given in (["caption", trained.run("captioner"), picture], ["classify", trained.run("classifier"), REVIEW]):
         code, out, err = regard_command(*given, "--out", tmp_path / "x.txt")
@@ -197,6 +206,14 @@ def test_reach_tells_how_far_back_and_at_which_words(regard_command, tmp_path):
         (["look", "lstmn", "ba", "--temperature", "0"], "A temperature must be above zero"),
         (["look", "fixed", "ba", "--mask", "ba"], "has no attention to words (model sutskever); use a run of"),
         (["look", "lstmn", "ba", "--head", "7"], "has one head, 0."),
+        (["look", "lstmn", "ba", "--by", "roll"], "There is no attribution method 'roll'. Did you mean 'rollout'?"),
+        (["look", "lstmn", "ba", "--by", "alti"], "LSTMN has no Transformer layers, through which this method goes;"),
+        (["look", "fixed", "ba", "--by", "attention"], "has no attention over the source words, but one vector"),
+        (["look", "lstmn", "ba", "--by", "attention", "--against", "de"], "does not depend on the word that is"),
+        (["look", "lstmn", "ba", "--against", "de"], "A word to compare with needs a method"),
+        (["look", "lstmn", "ba", "--by", "gradient", "--against", "東"], "There is no word '東' in the target vocab"),
+        (["look", "lstmn", "ba", "--by", "gradient", "--head", "0"], "--by draws an attribution; --layer, --head and"),
+        (["look", "lstmn", "", "--by", "gradient"], "There is nothing to look at in an empty sentence"),
         (["look", "captioner", "PICTURE", "--word", "99", "--out", "a.png"], "There is no word 99: this caption has"),
         (["look", "fixed", "ba", "--force", "zu", "--force", "de"], "Pass at most one --force without STEP="),
         (["look", "fixed", "ba", "--step", "1"], "--step 1 needs a file to draw to; pass --out"),

@@ -127,6 +127,7 @@ class Attribution:
 
 
 _AGAINST = " against "  # between a method and the word that it compares with
+ESTIMATED = 0.1  # share of a row of integrated gradients above which an estimated part is noted
 DRAWN = "the positive part of each row, as shares"
 _SHARE = "source"  # the name of the source's part of each row in a trace
 
@@ -154,8 +155,10 @@ def add_attribution(trace: Trace, case: Case, method: str, against: str = "") ->
     settings["weights"] = settings["weights"].clip(0, 1)  # rounding
     seen = Attended(name, kind="attribution", normalise="shares", **settings)
     notes = trace.notes
-    if found.gap is not None and (missing := int((found.gap > COMPLETE).sum())):
-        text = f"integrated gradients miss up to {float(found.gap.max()):.2g} of the log-probability of a token, and "
-        text += f"more than {COMPLETE} in {missing} of {len(found.gap)}"
-        notes = (*notes, {"flag": "attribution", "text": text})
+    if found.gap is not None:
+        uncertain = found.gap > (ESTIMATED * found.values.abs().sum(-1)).clamp(min=COMPLETE)
+        if many := int(uncertain.sum()):
+            text = f"the log-probability changes too abruptly for integrated gradients in {many} of {len(found.gap)} "
+            text += f"tokens, where up to {float(found.gap[uncertain].max()):.2g} of it is divided by an estimate"
+            notes = (*notes, {"flag": "attribution", "text": text})
     return replace(trace, attention={**trace.attention, name: seen}, notes=notes)

@@ -13,7 +13,7 @@ from regard.look.flow import slope, source_embeddings, source_order
 MOST = 2_000_000  # tokens in the backward passes of the first integrated gradients
 PARTS = 4  # of the way, at first
 GRID = 64  # equal steps of the way, between which the log-probability is measured to place the parts
-COMPLETE = 1e-3  # by how much the sum of integrated gradients may differ from the log-probability that it explains
+COMPLETE = 1e-3  # what the parts of the way may miss of the log-probability before more gradients are computed
 
 
 def gradient(case: Case) -> Attributed:
@@ -26,11 +26,14 @@ def integrate(case: Case) -> Attributed:
 
         x_s . integral over a from 0 to 1 of d log p(y_t | a x) / d x_s
 
-    A row sums to log p(y_t | x) - log p(y_t | 0), and so does each part of the way. For the words of which that does
-    not hold to `COMPLETE`, it is computed again with more parts, up to `case.steps` gradients; parts are short where
-    the log-probability changes. `gap` says how much is missing. Each ReLU makes the gradient jump somewhere on the way,
-    so that a Transformer with thousands of them converges slowly; a model that jumps itself (hard attention, the edge
-    of a window) never gets there.
+    A row sums to log p(y_t | x) - log p(y_t | 0). Each part of the way is integrated by Gauss-Legendre; parts are short
+    where the log-probability changes, and words that miss more than `COMPLETE` are computed again with more parts, up
+    to `case.steps` gradients.
+
+    Where a ReLU opens or closes inside a part, the gradient jumps, and the sum differs from the change of the
+    log-probability by r. A linear regression (control variates) divides r: the source word s gets r cov(g_s, g) /
+    var(g), where g_s is its term of the gradient and g the sum of these, over the nodes of the part and, with the same
+    weight, over those of all parts. This is exact for one jump between two nodes. `gap` says how much was divided.
     """
     T, S, device = len(case.target), len(case.source), case.source.device
     if PARTS * 3 * T * (T + S) > MOST:
@@ -39,23 +42,33 @@ def integrate(case: Case) -> Attributed:
             "shorter sentence."
         )
     nodes, weights = (torch.tensor(part, device=device) for part in np.polynomial.legendre.leggauss(3))
-    grid = torch.linspace(0, 1, GRID + 1, dtype=torch.float64, device=device)
-    steps = _values_along(case, grid).diff(dim=0).abs()  # [GRID, T]
+    weights = weights / 2
+    changes = _values_along(case, torch.linspace(0, 1, GRID + 1, device=device)).diff(dim=0).abs()  # [GRID, T]
     found, gap, rows, parts = nodes.new_zeros(T, S), nodes.new_zeros(T), torch.arange(T, device=device), PARTS
     while True:
-        pace = steps[:, rows].sum(1).sqrt()
-        passed = torch.nn.functional.pad((pace + 0.1 * pace.mean() + 1e-12).cumsum(0), (1, 0))  # [GRID + 1]
-        wanted = np.linspace(0, float(passed[-1]), parts + 1)
-        edges = torch.tensor(np.interp(wanted, passed.cpu(), grid.cpu()), device=device)
+        edges = _place(changes[:, rows], parts)  # [N + 1]
         width = edges.diff()[:, None]  # [N, 1]
         places = (edges[:-1, None] + edges[1:, None] + width * nodes) / 2  # [N, 3]
         slopes = _slopes(case, places.flatten(), rows.tolist()).unflatten(0, places.shape)  # [N, 3, R, S]
-        each = torch.einsum("nk,nkts->nts", width * weights / 2, slopes)
-        found[rows] = each.sum(0)
-        gap[rows] = (each.sum(-1) - _values_along(case, edges)[:, rows].diff(dim=0)).abs().sum(0)
+        mean = torch.einsum("k,nkrs->nrs", weights, slopes)  # [N, R, S]
+        missing = _values_along(case, edges)[:, rows].diff(dim=0) - width * mean.sum(-1)  # [N, R]
+        apart = slopes - mean[:, None]
+        both = torch.einsum("k,nkrs,nkr->nrs", weights, apart, apart.sum(-1))  # cov(g_s, g); its sum is var(g)
+        both = both + both.mean(0)
+        shares = both / both.sum(-1, keepdim=True).clamp(min=torch.finfo(both.dtype).tiny)
+        found[rows] = (width[..., None] * mean + missing[..., None] * shares).sum(0)
+        gap[rows] = missing.abs().sum(0)
         rows, parts = (gap > COMPLETE).nonzero().flatten(), 4 * parts
         if not len(rows) or 3 * parts > case.steps:
             return Attributed(found, gap=gap)
+
+
+def _place(changes: Tensor, parts: int) -> Tensor:
+    """The edges of parts of the way, which are short where the values change most: [GRID, R] -> [parts + 1]."""
+    pace = changes.sum(1).sqrt()
+    passed = torch.nn.functional.pad((pace + 0.1 * pace.mean() + 1e-12).cumsum(0), (1, 0)).cpu()  # [GRID + 1]
+    wanted = np.linspace(0, float(passed[-1]), parts + 1)
+    return torch.tensor(np.interp(wanted, passed, np.linspace(0, 1, len(passed))), device=changes.device)
 
 
 def _slopes(case: Case, shares: Tensor, words: Sequence[int]) -> Tensor:
