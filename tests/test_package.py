@@ -117,9 +117,10 @@ def check_use(venv: Path, folder: Path) -> None:
 
     assert regard("--version").startswith("regard ")
     chosen = ["--corpus", "reverse", "--model", "bahdanau", "--preset", "tiny", "--out", "run"]
-    place, *_ = run(venv / "bin" / "python", "-c", USE, json.dumps([["train", *chosen, *SETTINGS.split()]])).split("\n")
-    translated = regard("translate", "run", "ko ba de").split("\n")
-    assert len(translated) == 2
+    (folder / "in.txt").write_text("ko ba de\n", encoding="utf-8")
+    both = [["train", *chosen, *SETTINGS.split()], ["translate", "run", "in.txt", "--out", "out.txt"]]
+    place, *_ = run(venv / "bin" / "python", "-c", USE, json.dumps(both)).split("\n")
+    assert (folder / "out.txt").read_text(encoding="utf-8").count("\n") == 1
     installed = Path(place)
     assert installed.is_relative_to(venv)
     tracked = subprocess.run(["git", "ls-files", "regard"], cwd=TREE, capture_output=True, text=True, check=False)

@@ -86,6 +86,8 @@ def test_a_visitor_types_and_sees_the_trace_of_python(address: str, chromium: An
         for part in (".requests", "regard-caption", "text=File…"):
             assert not page.locator(part).first.is_visible(), "what needs a server is not shown"
         picture(page, "static")
+        page.locator("#source").fill("Je ne sais pas où est la gare.")
+        page.locator(".flag", has_text="the source looks like another language").first.wait_for()
 
 
 def test_every_view_works_without_a_server(address: str, chromium: Any) -> None:
@@ -151,7 +153,7 @@ def test_the_next_visit_needs_no_network(address: str, chromium: Any) -> None:
     ("damage", "sentence"),
     [
         ("missing", "is missing on the server (404)"),
-        ("short", "is damaged"),
+        pytest.param("short", "is damaged", marks=pytest.mark.slow),
         ("changed", "is damaged"),
         ("wasm", "no WebAssembly"),
         ("memory", "not enough memory"),
@@ -188,11 +190,6 @@ def test_what_goes_wrong_is_said_in_one_sentence(
     shown = page.locator(".error", has_text=sentence).first.inner_text()
     assert "\n" not in shown.strip()
     context.close()
-
-
-def test_a_text_in_another_language_is_translated_with_a_note(address: str, chromium: Any) -> None:
-    with opened(chromium, f"{address}#{urlencode({'text': 'Je ne sais pas où est la gare.'})}") as page:
-        page.locator(".flag", has_text="the source looks like another language").first.wait_for()
 
 
 @pytest.mark.parametrize(
