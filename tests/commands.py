@@ -36,9 +36,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the server and its children inh
 typer.main.get_command = functools.cache(typer.main.get_command)
 
 context = multiprocessing.get_context("forkserver")
-OWN = (
-    os.getpid()
-)  # servers that are started as users start them, in other processes, import what regard.processes names
+OWN = os.getpid()  # in other processes, servers import what regard.processes names, as for users
 
 
 def _ensure_running(ensure: Callable[[], None] = forkserver._forkserver.ensure_running) -> None:
