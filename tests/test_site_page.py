@@ -165,7 +165,7 @@ def test_the_next_visit_needs_no_network(address: str, chromium: Any) -> None:
 def test_what_goes_wrong_is_said_in_one_sentence(
     address: str, chromium: Any, folder: Path, damage: str, sentence: str
 ) -> None:
-    context = chromium.new_context()
+    context = chromium.new_context(service_workers="block")  # which has files to keep, and nothing to say here
     context.set_default_timeout(1000 * patience.PATIENCE)
     page = context.new_page()
     weights = next(folder.glob("files/bahdanau*/weights.bin")).read_bytes()
