@@ -36,15 +36,24 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the server and its children inh
 typer.main.get_command = functools.cache(typer.main.get_command)
 
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["preload"])
+OWN = os.getpid()  # in other processes, servers import what regard.processes names, as for users
 
 
 def _ensure_running(ensure: Callable[[], None] = forkserver._forkserver.ensure_running) -> None:
-    with contextlib.chdir(Path(__file__).parent):  # where the server finds `preload`
+    if os.getpid() != OWN:
         ensure()
+        return
+    context.set_forkserver_preload(["preload"])  # whoever starts the first process, with whatever it wants
+    safe = os.environ.pop("PYTHONSAFEPATH", None)
+    try:
+        with contextlib.chdir(Path(__file__).parent):  # where the server finds `preload`
+            ensure()
+    finally:
+        if safe is not None:
+            os.environ["PYTHONSAFEPATH"] = safe
 
 
-forkserver._forkserver.ensure_running = _ensure_running  # whoever starts the first process
+forkserver._forkserver.ensure_running = _ensure_running
 
 
 def forkserver_address() -> str:

@@ -363,7 +363,6 @@ def test_blank_is_white_space_alone():
     form=st.sampled_from(["none", "nfc", "nfkc"]),
     lowercase=st.booleans(),
 )
-@settings(max_examples=300, deadline=None)
 def test_rewriting_knows_where_each_character_came_from(text, form, lowercase):
     written = rewrite(text, form, lowercase)
     expected = text if form == "none" else unicodedata.normalize(form.upper(), text)
@@ -407,7 +406,6 @@ def test_punctuation_becomes_ascii_in_its_place(text, wanted):
 
 
 @given(st.text(st.sampled_from("ab A.,:'’‘“”«» é1-–—\u00a0")))
-@settings(max_examples=300, deadline=None)
 def test_punctuation_keeps_the_number_of_characters_and_words(text):
     written = rewrite(text, "punctuation").text
     assert len(written) == len(text)
@@ -416,7 +414,6 @@ def test_punctuation_keeps_the_number_of_characters_and_words(text):
 
 
 @given(st.text(st.sampled_from("ab A.,:'’‘“”«» é1-–—\u00a0")))
-@settings(max_examples=100, deadline=None)
 def test_quotes_leaves_what_a_french_text_needs(text):
     written = rewrite(text, "quotes").text
     assert not set(written) & set("’‘“”")

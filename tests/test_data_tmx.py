@@ -313,7 +313,6 @@ def test_a_dtd_is_accepted_and_never_fetched(write, monkeypatch, address):
 
 
 @given(st.binary(max_size=200), st.integers(0, 400))
-@settings(max_examples=200)
 def test_damaged_memories_raise_typed_errors_only(tmp_path_factory, junk, place):
     whole = memory(unit(en="a <ph>x</ph> cat", fr="un chat")).encode()
     path = tmp_path_factory.mktemp("junk") / "memory.tmx"

@@ -56,14 +56,14 @@ def drawn(kind: str, number: int) -> str:
 @pytest.mark.parametrize("kind", PIECES)
 def test_the_identity_gives_back_every_byte(kind: str) -> None:
     translated = 0
-    for number in range(400):
+    for number in range(150):
         data = drawn(kind, number).encode()
         document = read_document(data, f"x.{kind}")
         assert unchanged(document) == data
         found = [place_tags(one, identity(one)) for one in document.segments]
         assert document.write(found) == data
         translated += len(found)
-    assert translated > (50 if kind in ("srt", "vtt") else 400)
+    assert translated > (20 if kind in ("srt", "vtt") else 150)
 
 
 def identity(segment: Segment) -> Aligned:
@@ -93,7 +93,7 @@ def shuffled(segment: Segment, draw: random.Random) -> Aligned:
 def test_every_tag_comes_back_once_and_well_nested(kind: str) -> None:
     draw = random.Random(kind)
     tags = 0
-    for number in range(400):
+    for number in range(150):
         for segment in read_document(drawn(kind, number).encode(), f"x.{kind}").segments:
             numbered = (t._replace(raw=f"\x00{n}\x01") for n, t in enumerate(segment.tags))
             marked = segment._replace(escape=lambda text: text, inner="", tags=tuple(numbered))
@@ -113,7 +113,7 @@ def test_every_tag_comes_back_once_and_well_nested(kind: str) -> None:
                 ordered = [n for n in found if segment.tags[n].kind == kind_of]
                 assert ordered == sorted(ordered)
             tags += len(found)
-    assert tags > 100
+    assert tags > 40
 
 
 def one(text: str, kind: str = "html") -> Segment:

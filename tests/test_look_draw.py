@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.image import imread
 
@@ -166,7 +166,6 @@ def test_hostile_tokens_never_break_a_picture(view):
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069\ufffe\uffff]", text)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.text(st.characters(codec=None), max_size=30), st.integers(4, 20))
 def test_any_string_becomes_a_visible_label(text, longest):
     shown = label(text, longest)

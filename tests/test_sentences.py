@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.text.sentences import split_sentences, split_words
@@ -48,7 +48,6 @@ hostile = st.text(
 
 
 @given(st.one_of(hostile, st.text(max_size=60)))
-@settings(max_examples=300, deadline=None)
 def test_every_character_that_is_not_space_is_in_exactly_one_sentence(text: str):
     sentences = split_sentences(text)
     place = 0

@@ -19,8 +19,6 @@ from regard.serve.app import build
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 
-EXAMPLES = 6
-
 
 def quietly(examples: int) -> hypothesis.settings:
     """So many examples, always the same ones, however slow the machine is."""
@@ -53,7 +51,8 @@ def test_the_description_names_every_endpoint_of_the_docs(server: Server) -> Non
     assert documented == set(endpoints())
 
 
-def test_what_the_description_allows_gets_an_answer_that_it_describes(server: Server) -> None:
+@pytest.mark.parametrize("examples", [3, pytest.param(30, marks=pytest.mark.slow)])
+def test_what_the_description_allows_gets_an_answer_that_it_describes(server: Server, examples: int) -> None:
     """Schemathesis sends valid and broken requests made from /spec: no 5xx, and every answer fits its schema."""
     schemathesis = pytest.importorskip("schemathesis")
     schema = schemathesis.openapi.from_url(f"{server.address}spec")
@@ -65,7 +64,7 @@ def test_what_the_description_allows_gets_an_answer_that_it_describes(server: Se
     for result in schema.get_all_operations():
         operation = result.ok()
 
-        @quietly(EXAMPLES)
+        @quietly(examples)
         @hypothesis.seed(1)
         @hypothesis.given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode.POSITIVE))
         def send(case):  # type: ignore[no-untyped-def]

@@ -86,6 +86,8 @@ def test_a_visitor_types_and_sees_the_trace_of_python(address: str, chromium: An
         for part in (".requests", "regard-caption", "text=File…"):
             assert not page.locator(part).first.is_visible(), "what needs a server is not shown"
         picture(page, "static")
+        page.locator("#source").fill("Je ne sais pas où est la gare.")
+        page.locator(".flag", has_text="the source looks like another language").first.wait_for()
 
 
 def test_every_view_works_without_a_server(address: str, chromium: Any) -> None:
@@ -151,7 +153,7 @@ def test_the_next_visit_needs_no_network(address: str, chromium: Any) -> None:
     ("damage", "sentence"),
     [
         ("missing", "is missing on the server (404)"),
-        ("short", "is damaged"),
+        pytest.param("short", "is damaged", marks=pytest.mark.slow),
         ("changed", "is damaged"),
         ("wasm", "no WebAssembly"),
         ("memory", "not enough memory"),
@@ -163,7 +165,7 @@ def test_the_next_visit_needs_no_network(address: str, chromium: Any) -> None:
 def test_what_goes_wrong_is_said_in_one_sentence(
     address: str, chromium: Any, folder: Path, damage: str, sentence: str
 ) -> None:
-    context = chromium.new_context()
+    context = chromium.new_context(service_workers="block")  # which has files to keep, and nothing to say here
     context.set_default_timeout(1000 * patience.PATIENCE)
     page = context.new_page()
     weights = next(folder.glob("files/bahdanau*/weights.bin")).read_bytes()
@@ -188,11 +190,6 @@ def test_what_goes_wrong_is_said_in_one_sentence(
     shown = page.locator(".error", has_text=sentence).first.inner_text()
     assert "\n" not in shown.strip()
     context.close()
-
-
-def test_a_text_in_another_language_is_translated_with_a_note(address: str, chromium: Any) -> None:
-    with opened(chromium, f"{address}#{urlencode({'text': 'Je ne sais pas où est la gare.'})}") as page:
-        page.locator(".flag", has_text="the source looks like another language").first.wait_for()
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_the_memory_for_a_file_is_a_few_times_its_size(kind, tmp_path, monkeypat
     monkeypatch.setattr("regard.api.files.AT_ONCE", 20)
     head, piece, tail = REPEATED[kind]
     path, out, peaks = tmp_path / f"a.{kind}", tmp_path / f"b.{kind}", {}
-    for size in (36 << 10, 12 << 10, 36 << 10):  # what the first keeps (imports, caches) is not counted
+    for size in (1 << 10, 12 << 10, 36 << 10):  # what the first keeps (imports, caches) is not counted
         number, seen = size // len(piece) + 1, []
         path.write_text(head + piece * number + tail, encoding="utf-8")
         gc.collect()
