@@ -13,7 +13,15 @@ from regard.api.aligning import mark_aligning
 from regard.api.flags import NOTES, unseen, wrong_with
 from regard.api.heads import Heads, is_fixed
 from regard.api.terms import TermPairs
-from regard.api.tracing import check_length, check_words, describe_forced, note_unseen, tokens_of, trace_forward
+from regard.api.tracing import (
+    check_length,
+    check_words,
+    describe_forced,
+    note_unseen,
+    tokens_of,
+    trace_forward,
+    with_end,
+)
 from regard.api.translator import Translator, clean
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
@@ -83,7 +91,7 @@ def look(
             hypothesis = search(begins, observe=steps.append if tree else None)
             text, same = vocabulary.decode(hypothesis.ids), translator.source_language == translator.target_language
             flags += wrong_with(source, text, hypothesis.ended, same)
-            written = [*hypothesis.ids, END] if hypothesis.finished or not hypothesis.ids else hypothesis.ids
+            written = with_end(hypothesis.ids, hypothesis.finished)
         else:
             written = [*translator.prefix_ids(target), END]
             check_length(written[:-1])
