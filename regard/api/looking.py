@@ -22,7 +22,7 @@ from regard.api.tracing import (
     trace_forward,
     with_end,
 )
-from regard.api.translator import Translator, clean
+from regard.api.translator import Translator
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
 from regard.decode.hypothesis import Hypothesis
@@ -34,7 +34,7 @@ from regard.look.table import Show, labels
 from regard.look.trace import Trace
 from regard.look.trace_data import Beam, BeamNode
 from regard.symbols import END, PAD, START, UNKNOWN
-from regard.text.normalise import rewrite
+from regard.text.normalise import one_line, rewrite
 from regard.text.visible import label
 
 
@@ -95,7 +95,7 @@ def look(
         else:
             written = [*translator.prefix_ids(target), END]
             check_length(written[:-1])
-        spelled = [vocabulary.encode(clean(text)) for text in chosen if isinstance(text, str)]
+        spelled = [vocabulary.encode(one_line(text)) for text in chosen if isinstance(text, str)]
         notes = (
             *note_unseen("unseen", "the source holds", encoded),
             *({"flag": flag, "text": NOTES[flag]} for flag in flags),
@@ -175,7 +175,7 @@ def add_attributions(
     other = None
     if against is not None:  # the token that the word begins with; a piece of the vocabulary is that token
         vocabulary = translator.target_vocabulary
-        encoded = vocabulary.encode(clean(against))
+        encoded = vocabulary.encode(one_line(against))
         other = vocabulary.numbers.get(against, encoded.ids[0] if encoded.ids else UNKNOWN)
         if other in (PAD, START, UNKNOWN) or (against not in vocabulary.numbers and unseen(encoded)):
             raise DataError(
