@@ -54,6 +54,14 @@ def test_the_help_and_a_list_import_nothing_heavy(argument):
     assert not found & {"torch", "numpy", "matplotlib", "sacrebleu", "sentencepiece", "rich", "sklearn"}
 
 
+def test_a_translation_imports_one_model_and_nothing_to_look_or_train_with():
+    found = modules_of("sys.argv = ['regard', 'translate', 'Where is it?']; from regard.__main__ import main; main()")
+    models = {name for name in found if name.startswith("regard.models.")}
+    assert models == {"regard.models.contract", "regard.models.registry", "regard.models.transformer"}
+    assert not {name for name in found if name.startswith("regard.look")}
+    assert not found & {"regard.layers.image", "regard.training.start", "regard.training.task", "regard.api.sweeping"}
+
+
 @pytest.mark.parametrize("given", ["", "ACTIVE"])
 def test_threads_wait_without_spinning_unless_the_user_says_otherwise(given):
     """In a training; known before torch is loaded, which reads it once."""

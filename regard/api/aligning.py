@@ -15,7 +15,7 @@ from regard.api.heads import CHOICE, Heads, is_fixed, read_together
 from regard.api.loading import build_outline, read_experiment
 from regard.api.terms import Termbase, link_terms
 from regard.api.tracing import LONGEST_LOOK, assemble, check_length, tokens_of
-from regard.api.translator import Translator, clean
+from regard.api.translator import Translator
 from regard.decode.hypothesis import Weigh
 from regard.errors import DataError, RunError, check_known, counted
 from regard.evaluate import alignment
@@ -206,7 +206,6 @@ def align_pair(translator: Translator, source: str, target: str) -> list[tuple[i
         raise DataError(
             f"{translator.name} has no attention to words; use another model, such as bahdanau or transformer."
         )
-    source, target = clean(source), clean(target)
     if not traceable(translator, [(source, target)]):
         raise DataError("An alignment needs words on both sides, and no more than can be traced at once.")
     [links] = align(trace_pairs(translator, [(source, target)]), translator.heads)

@@ -202,7 +202,7 @@ def copy_unknown(
 
 def join(text: Text, sentences: list[list[Translation]]) -> Translation:
     """The translation of a text from those of its sentences: the best of each, the second best, ..."""
-    if [draft.span for draft in text.drafts] == [(0, len(text.text))]:
+    if len(text.drafts) == 1 and text.drafts[0].span == (0, len(text.text)):
         return sentences[0][0]
     group: list[Translation] = []
     for rank in range(max(map(len, sentences))):

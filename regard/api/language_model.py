@@ -8,7 +8,6 @@ from torch import nn
 
 from regard.api.tracing import check_length, check_words, note_unseen, tokens_of, trace_forward
 from regard.api.trained import Trained
-from regard.api.translator import clean
 from regard.config import read
 from regard.data.batching import ShardedPlan
 from regard.data.settings import TextDataConfig
@@ -24,6 +23,7 @@ from regard.look.record import attentions
 from regard.look.trace import Trace
 from regard.runs.experiment import Experiment
 from regard.symbols import END
+from regard.text.normalise import one_line
 from regard.work import Progress, reporting
 
 _READ_TOKENS = 4096  # in a batch whose attention is recorded
@@ -79,7 +79,7 @@ class Writer(Trained):
         if isinstance(lines, str):
             raise DataError("Expected a list of lines; got a single string.")
         context = 0 if data.streams else data.context  # a stream begins each line with START, a row of lines does not
-        rows = make_rows([clean(line) for line in lines], self.vocabulary, data.max_length, context)
+        rows = make_rows([one_line(line) for line in lines], self.vocabulary, data.max_length, context)
         if not rows.tokens:
             raise DataError("There is no text: every line is empty.")
         return rows
@@ -100,7 +100,7 @@ class Writer(Trained):
         given = {name: value for name, value in options.items() if value is not None}
         own = self.experiment.decode.temperature or 1.0
         config = self.settings(**{"temperature": own, "nbest": 1, **given})
-        prefix = clean(prefix)
+        prefix = one_line(prefix)
         ids = self.vocabulary.encode(prefix).ids
         limits = torch.full((count,), longest + len(ids))
         contents = [f"{prefix}\0{number}".encode() for number in range(count)]  # an independent sample each
@@ -115,7 +115,7 @@ class Writer(Trained):
         >>> writer.look("anna has flutes")  # [H, T, S]: each word and the end, over the words before
         Trace('anna has flutes' -> 'anna has flutes'; weights of attention [1, 4, 4])
         """
-        encoded = self.vocabulary.encode(clean(text))
+        encoded = self.vocabulary.encode(one_line(text))
         check_words(text, encoded, "text")
         check_length(encoded.ids)
         read, written = tokens_of(encoded, ended=True), [*encoded.ids, END]

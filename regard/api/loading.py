@@ -21,6 +21,7 @@ from regard.runs.folder import find_weights, read_config
 from regard.runs.included import find_pivot, find_run, shipped_name
 from regard.runs.int8 import read_full_shapes, read_weights
 from regard.runs.weights import build_filled, choose_device, weightless
+from regard.text.languages import without_region
 
 Run = str | Path
 ENGINES = ("regard", "ctranslate2")
@@ -144,7 +145,7 @@ def _open(run: Path, experiment: Experiment, device: str, **sizes: int) -> nn.Mo
 def check_direction(first: Translator, other: Translator) -> None:
     """Refuse two translators of different directions, if their languages are known."""
     ways = [(translator.source_language, translator.target_language) for translator in (first, other)]
-    plain = [[language.lower().replace("_", "-").split("-")[0] for language in way] for way in ways]
+    plain = [list(map(without_region, way)) for way in ways]
     if all(map(all, plain)) and plain[0] != plain[1]:
         raise RunError(
             f"{first.name} translates {' to '.join(ways[0])}, {other.name} translates {' to '.join(ways[1])}; "

@@ -13,8 +13,16 @@ from regard.api.aligning import mark_aligning
 from regard.api.flags import NOTES, unseen, wrong_with
 from regard.api.heads import Heads, is_fixed
 from regard.api.terms import TermPairs
-from regard.api.tracing import check_length, check_words, describe_forced, note_unseen, tokens_of, trace_forward
-from regard.api.translator import Translator, clean
+from regard.api.tracing import (
+    check_length,
+    check_words,
+    describe_forced,
+    note_unseen,
+    tokens_of,
+    trace_forward,
+    with_end,
+)
+from regard.api.translator import Translator
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.beam import SearchStep
 from regard.decode.hypothesis import Hypothesis
@@ -26,7 +34,7 @@ from regard.look.table import Show, labels
 from regard.look.trace import Trace
 from regard.look.trace_data import Beam, BeamNode
 from regard.symbols import END, PAD, START, UNKNOWN
-from regard.text.normalise import rewrite
+from regard.text.normalise import one_line, rewrite
 from regard.text.visible import label
 
 
@@ -83,11 +91,11 @@ def look(
             hypothesis = search(begins, observe=steps.append if tree else None)
             text, same = vocabulary.decode(hypothesis.ids), translator.source_language == translator.target_language
             flags += wrong_with(source, text, hypothesis.ended, same)
-            written = [*hypothesis.ids, END] if hypothesis.finished or not hypothesis.ids else hypothesis.ids
+            written = with_end(hypothesis.ids, hypothesis.finished)
         else:
             written = [*translator.prefix_ids(target), END]
             check_length(written[:-1])
-        spelled = [vocabulary.encode(clean(text)) for text in chosen if isinstance(text, str)]
+        spelled = [vocabulary.encode(one_line(text)) for text in chosen if isinstance(text, str)]
         notes = (
             *note_unseen("unseen", "the source holds", encoded),
             *({"flag": flag, "text": NOTES[flag]} for flag in flags),
@@ -167,7 +175,7 @@ def add_attributions(
     other = None
     if against is not None:  # the token that the word begins with; a piece of the vocabulary is that token
         vocabulary = translator.target_vocabulary
-        encoded = vocabulary.encode(clean(against))
+        encoded = vocabulary.encode(one_line(against))
         other = vocabulary.numbers.get(against, encoded.ids[0] if encoded.ids else UNKNOWN)
         if other in (PAD, START, UNKNOWN) or (against not in vocabulary.numbers and unseen(encoded)):
             raise DataError(

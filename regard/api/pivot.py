@@ -13,6 +13,7 @@ from regard.errors import ConfigError, RunError
 from regard.evaluate.confidence import Confidence
 from regard.files.segment import Sentence, chain_links
 from regard.look.trace import Trace
+from regard.text.languages import without_region
 from regard.work import Progress
 
 
@@ -27,7 +28,7 @@ class Pivot:
         self.name = f"{first.name}+{second.name}"
         self.source_language, self.target_language = first.source_language, second.target_language
         self.source_vocabulary = first.source_vocabulary
-        between = [code.lower().split("-")[0] for code in (first.target_language, second.source_language) if code]
+        between = [without_region(code) for code in (first.target_language, second.source_language) if code]
         if len(set(between)) > 1:
             raise RunError(
                 f"{first.name} translates into {between[0]}, but {second.name} from {between[1]}; they must be "

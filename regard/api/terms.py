@@ -21,6 +21,7 @@ from regard.decode.terms import Term
 from regard.errors import DataError, brief, counted
 from regard.files.segment import Link
 from regard.symbols import UNKNOWN
+from regard.text.languages import without_region
 from regard.text.lines import read_lines
 from regard.text.normalise import Rewritten, rewrite
 
@@ -257,7 +258,7 @@ def place_terms(
 def elide(text: str, terms: Termbase, source: str, language: str) -> str:
     """The translation with the words before its terms elided, as in l'automobile: the tokens of a term begin a word, so
     that the model cannot write the short form itself."""
-    words = _ELIDED.get(language.replace("_", "-").split("-")[0].lower())
+    words = _ELIDED.get(without_region(language))
     for _, _, target in terms.find(source) if words else ():
         if target[:1].lower() in _VOWELS:
             text = re.sub(

@@ -37,7 +37,7 @@ from regard.runs.expects import knows_no_capitals, languages_of
 from regard.runs.experiment import Experiment
 from regard.symbols import END, PAD, UNKNOWN
 from regard.text.languages import other_language
-from regard.text.normalise import rewrite
+from regard.text.normalise import one_line
 from regard.work import Progress, reporting
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Translator(Trained):
         """
         texts = list(text) if isinstance(text, Iterable) and not isinstance(text, str | bytes) else [text]
         for given in texts:
-            clean(given)  # refuses what is not text
+            one_line(given)  # refuses what is not text
         if unknown not in ("copy", "keep"):
             raise ConfigError(f"unknown must be 'copy' or 'keep'; got {unknown!r:.40}.")
         if confidence:
@@ -290,7 +290,7 @@ class Translator(Trained):
 
     def encode(self, text: str) -> Tokenised:
         """The pieces of a source sentence, without END."""
-        return self._reader.encode(clean(text))
+        return self._reader.encode(one_line(text))
 
     def prefix_ids(self, prefix: str | Sequence[int]) -> list[int]:
         """The ids of a translation or a prefix of one, given as text or as ids, without END.
@@ -298,7 +298,7 @@ class Translator(Trained):
         A space at the end of a text is removed: it would become a separate piece, which few words can follow.
         """
         if isinstance(prefix, str):
-            return self.target_vocabulary.encode(clean(prefix).rstrip()).ids
+            return self.target_vocabulary.encode(one_line(prefix).rstrip()).ids
         try:
             ids = [operator.index(index) for index in prefix]
         except TypeError:
@@ -470,7 +470,7 @@ class Translator(Trained):
         """
         from regard.api.aligning import align_pair
 
-        return align_pair(self, clean(source), clean(target))
+        return align_pair(self, one_line(source), one_line(target))
 
     def link_words(
         self, sources: Sequence[str], targets: Sequence[str], terms: TermPairs | None = None
@@ -492,10 +492,3 @@ def check_references(source: Sequence[str], target: Sequence[str]) -> None:
         raise DataError("Pass a list of sentences and a list of their references; got a single text.")
     if len(source) != len(target):
         raise DataError(f"Each sentence needs its reference; got {len(source)} and {len(target)}.")
-
-
-def clean(text: str) -> str:
-    """A sentence as one line of valid Unicode: line breaks become spaces, lone surrogates the replacement character."""
-    if not isinstance(text, str):
-        raise DataError(f"A sentence is text; got {type(text).__name__}.")
-    return rewrite(text.replace("\n", " ")).text

@@ -105,11 +105,11 @@ def generate(
 ) -> None:
     """Sample texts that continue a prefix."""
     from regard.api.flags import unseen
-    from regard.api.translator import clean
+    from regard.text.normalise import one_line
     from regard.text.visible import label
 
     writer = load(run, device, "language")
-    unknown = unseen(writer.vocabulary.encode(clean(prefix)))
+    unknown = unseen(writer.vocabulary.encode(one_line(prefix)))
     note_unknown(len(unknown), "prefix", [label(word) for word in dict.fromkeys(unknown)], writer.vocabulary.kind)
     with bar("sampling"):
         texts = writer.generate(prefix, count, longest, temperature=temperature, seed=seed)

@@ -79,7 +79,6 @@ class Terms:
 
     def check(self, runs: Sequence[str | Path]) -> None:
         """Refuse to copy unknown words with a model without attention or an ensemble, and terms for two models."""
-        from regard.api.aligning import check_attends
         from regard.runs.included import find_pivot
 
         if find_pivot(runs[0]) and (self.terms or self.lexicon):
@@ -92,6 +91,8 @@ class Terms:
             raise ConfigError(
                 "An ensemble cannot copy unknown words; leave out --unknown copy and --lexicon, or --with."
             )
+        from regard.api.aligning import check_attends  # with all of regard.look, which a translation does not need
+
         check_attends(runs[0])
 
     def read(self) -> dict[str, Any]:

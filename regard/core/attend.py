@@ -13,9 +13,9 @@ Dv value width, V vocabulary. Batch comes first, always.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from regard.core.masks import check_mask
 from regard.core.normalise import softmax
 from regard.core.products import matmul
 from regard.core.scores import scaled_dot
@@ -94,7 +94,10 @@ def attend_unchecked(query: Tensor, memory: Memory, score: Score, normalise: Nor
 
 
 def check_memory(query: Tensor, memory: Memory) -> None:
-    """Refuse a query and memory that cannot meet, before torch broadcasts them into something else."""
+    """Refuse a query and memory that cannot meet, before torch broadcasts them into something else.
+
+    A mask is boolean: additive masks and 0/1 numbers are refused.
+    """
     keys, values, mask = memory.keys, memory.values, memory.mask
     if query.dim() < 3 or keys.dim() < 3 or query.shape[:-2] != keys.shape[:-2]:
         raise ShapeError(
@@ -107,5 +110,17 @@ def check_memory(query: Tensor, memory: Memory) -> None:
             f"Memory needs one value for each key; keys are {list(keys.shape)} and values {list(values.shape)}. "
             f"All sizes but the last must be equal."
         )
-    if mask is not None:
-        check_mask(mask, (*query.shape[:-1], keys.shape[-2]))
+    if mask is None:
+        return
+    if mask.dtype != torch.bool:
+        raise ShapeError(
+            f"A mask must be boolean with True = may look; got {mask.dtype}. "
+            f"Use mask.bool() if ones mean 'may look', or scores_mask == 0 for an additive mask of zeros and -inf."
+        )
+    shape = (*query.shape[:-1], keys.shape[-2])
+    padded = (1,) * (len(shape) - mask.dim()) + tuple(mask.shape)
+    if len(padded) != len(shape) or any(m not in (1, n) for m, n in zip(padded, shape, strict=True)):
+        raise ShapeError(
+            f"A mask must broadcast to the scores {list(shape)}; got {list(mask.shape)}. A padding mask has shape "
+            f"[B, 1, S] and is True for words, not for padding (see padding_mask)."
+        )

@@ -30,7 +30,7 @@ SHUT: dict[Blend, float] = {update_keeps: torch.inf, update_writes: -torch.inf}
 
 def gru(input_gates: Tensor, state: Tensor, U_gates: LinearMap, U: LinearMap, blend: Blend) -> Tensor:
     """The papers' GRU: h~ = tanh(W x + U (r h)), reset before the product. Gates [B, 3n], state [B, n] -> same."""
-    gates, candidate = halves(input_gates)  # [B, 2n], [B, n]
+    gates, candidate = input_gates.split([2 * state.shape[-1], state.shape[-1]], dim=-1)  # [B, 2n], [B, n]
     reset, update = torch.sigmoid(gates + U_gates(state)).chunk(2, dim=-1)  # [B, n]
     new = torch.tanh(candidate + U(reset * state))  # [B, n]
     return blend(update, state, new)
@@ -38,16 +38,10 @@ def gru(input_gates: Tensor, state: Tensor, U_gates: LinearMap, U: LinearMap, bl
 
 def gru_reset_after(input_gates: Tensor, hidden_gates: Tensor, state: Tensor, blend: Blend) -> Tensor:
     """torch's GRU: h~ = tanh(W x + r (U h + b)), reset after the product. Both gates [B, 3n], state [B, n] -> same."""
-    (gates, candidate), (more, pushed) = halves(input_gates), halves(hidden_gates)  # [B, 2n], [B, n] each
+    sizes = [2 * state.shape[-1], state.shape[-1]]
+    (gates, candidate), (more, pushed) = input_gates.split(sizes, -1), hidden_gates.split(sizes, -1)  # [B, 2n], [B, n]
     reset, update = torch.sigmoid(gates + more).chunk(2, dim=-1)  # [B, n]
     return blend(update, state, torch.tanh(candidate + reset * pushed))
-
-
-def halves(gates: Tensor) -> tuple[Tensor, Tensor]:
-    """[..., 3n] -> reset and update gate [..., 2n], and the candidate [..., n]."""
-    n = gates.shape[-1] // 3
-    both, candidate = gates.split([2 * n, n], dim=-1)
-    return both, candidate
 
 
 def lstm(input_gates: Tensor, hidden_gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

@@ -44,18 +44,3 @@ def window_mask(centre: Tensor, half_width: float, size: int) -> Tensor:
     centre = centre.to(torch.promote_types(centre.dtype, torch.float32))
     slots = torch.arange(size, device=centre.device, dtype=centre.dtype)
     return (slots - centre[..., None]).abs() <= half_width
-
-
-def check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse a mask that is not boolean (additive masks, 0/1 numbers) or does not broadcast to `shape`."""
-    if mask.dtype != torch.bool:
-        raise ShapeError(
-            f"A mask must be boolean with True = may look; got {mask.dtype}. "
-            f"Use mask.bool() if ones mean 'may look', or scores_mask == 0 for an additive mask of zeros and -inf."
-        )
-    padded = (1,) * (len(shape) - mask.dim()) + tuple(mask.shape)
-    if len(padded) != len(shape) or any(m not in (1, n) for m, n in zip(padded, shape, strict=True)):
-        raise ShapeError(
-            f"A mask must broadcast to the scores {list(shape)}; got {list(mask.shape)}. A padding mask has shape "
-            f"[B, 1, S] and is True for words, not for padding (see padding_mask)."
-        )

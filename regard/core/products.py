@@ -31,13 +31,9 @@ class Linear(nn.Linear):
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """F.linear: x [..., n], weight [m, n], bias [m] -> [..., m]."""
     recurrence = current_recurrence()
-    if recurrence is not None:
-        return recurrence.linear(x, weight, bias)
-    return linear_outside(x, weight, bias)
-
-
-def linear_outside(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`linear`, of a product whose gradient no recurrence forms."""
+    collected: Tensor | None = None if recurrence is None else recurrence.product(x, weight, bias, transposed=True)
+    if collected is not None:
+        return collected
     if x.is_cuda and x.dim() > 1 and torch.is_autocast_enabled("cuda") and torch.is_grad_enabled():
         return LowPrecisionLinear.apply(x, weight, bias)
     return F.linear(x, weight, bias)
@@ -46,7 +42,8 @@ def linear_outside(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
 def matmul(x: Tensor, matrix: Tensor) -> Tensor:
     """torch.matmul: x [..., T, n], matrix [..., n, m] -> [..., T, m]."""
     recurrence = current_recurrence()
-    return x @ matrix if recurrence is None else recurrence.matmul(x, matrix)
+    collected: Tensor | None = None if recurrence is None else recurrence.product(x, matrix, None, transposed=False)
+    return x @ matrix if collected is None else collected
 
 
 def cast(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -225,8 +225,8 @@ def _has_lengths(part: Tensor) -> bool:
 
 def pad(rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
     """Rows of ids as one tensor padded with PAD, and their lengths. Without rows: shapes [0, 0] and [0]."""
-    lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))  # [B]
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))  # [B]
     filled = np.full((len(rows), lengths.max(initial=0)), PAD, dtype=np.int64)  # [B, S]
     if len(rows):
-        filled[np.arange(filled.shape[1]) < lengths[:, None]] = np.concatenate([np.asarray(row) for row in rows])
+        filled[np.arange(filled.shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return torch.from_numpy(filled), torch.from_numpy(lengths)

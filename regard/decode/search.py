@@ -196,9 +196,9 @@ def decode_many(
 
 def by_length(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[list[int]]:
     """The numbers of rows in batches of like length, the longest first: at most `tokens` with END, padding counted."""
-    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
-    done = 0
+    lengths, done = list(map(len, rows)), 0
+    order = sorted(range(len(rows)), key=lengths.__getitem__, reverse=True)
     while done < len(order):
-        some = order[done : done + max(1, tokens // (len(rows[order[done]]) + 1))]
+        some = order[done : done + max(1, tokens // (lengths[order[done]] + 1))]
         yield some
         done += len(some)

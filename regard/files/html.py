@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from regard.files.segment import Builder, Part, Review, framed, keep_outer_breaks
+from regard.text.languages import without_region
 
 INLINE = frozenset((
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "img",
@@ -101,7 +102,7 @@ def read_attributes(text: str) -> Iterator[Part]:
 def finish(before: str, after: str, language: str, review: Review) -> str:
     """The page whose `html` element declares `language`, if it declared another one."""
     found = _LANGUAGE.search(after) if language else None
-    if found is None or found[1].partition("-")[0].lower() == language.partition("-")[0].lower():
+    if found is None or without_region(found[1]) == without_region(language):
         return after
     return after[: found.start(1)] + language + after[found.end(1) :]
 

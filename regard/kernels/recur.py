@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.core.nested import leaves
-from regard.core.products import linear_outside, product_dtype, running, weight_gradient
+from regard.core.products import product_dtype, running, weight_gradient
 
 State = TypeVar("State")
 Shared = TypeVar("Shared")
@@ -125,25 +125,15 @@ class Loop:
         base = _base(tensor)
         return id(base) in self.first or isinstance(base, nn.Parameter)
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """`core.products.linear`."""
-        found = self.products.get(_key(x, weight, bias))
-        if found is None and not (weight.requires_grad and self.same_at_every_step(weight) and _pays(x, weight)):
-            return linear_outside(x, weight, bias)
-        return self.product(found, x, weight, bias, transposed=True)
-
-    def matmul(self, x: Tensor, matrix: Tensor) -> Tensor:
-        """`core.products.matmul`."""
-        found = self.products.get(_key(x, matrix, None))
-        if found is None and not (
-            matrix.requires_grad and x.shape[:-2] == matrix.shape[:-2] and self.same_at_every_step(matrix)
-        ):
-            return x @ matrix
-        return self.product(found, x, matrix, None, transposed=False)
-
-    def product(
-        self, found: "Product | None", x: Tensor, matrix: Tensor, bias: Tensor | None, transposed: bool
-    ) -> Tensor:
+    def product(self, x: Tensor, matrix: Tensor, bias: Tensor | None, transposed: bool) -> Tensor | None:
+        """x M^T + b (`transposed`) or x M, with the gradient of M formed after the loop; None where each step forms its
+        own, or needs none."""
+        found = self.products.get(_key(x, matrix, bias))
+        if found is None:
+            if not (matrix.requires_grad and self.same_at_every_step(matrix)):
+                return None
+            if not (_pays(x, matrix) if transposed else x.shape[:-2] == matrix.shape[:-2]):
+                return None
         if found is None or not found.zeros:  # a matrix that is used twice a step has a second product
             found = self.products[_key(x, matrix, bias)] = Product(x, matrix, bias, self.steps, transposed)
         return found(self.cast(x, found.dtype))

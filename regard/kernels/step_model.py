@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.core.nested import device_of
 from regard.core.products import Linear, padded
 
 
@@ -22,7 +23,7 @@ def for_steps(model: Any) -> Any:
     """
     if not isinstance(model, nn.Module) or torch.is_grad_enabled():
         return model
-    if all(weight.is_cpu for weight in model.parameters()):
+    if device_of(tuple(model.parameters())).type == "cpu":
         return called_directly(model, TransposedLinear)
     return called_directly(model, CastLinear) if torch.is_autocast_enabled("cuda") else model
 

@@ -233,10 +233,7 @@ def step_head(trace: TraceData, seen: Attended) -> int:
     its row t gives to the source word of target word t, as the aligning head links them (its rows moved by its shift),
     or the mean of the module's heads where no head is named. A head with a shift is taken only if all have one.
     """
-    if isinstance(seen.aligning, int) and not seen.shift_of(seen.aligning):
-        return seen.aligning
-    links = _on_links(trace, seen)
-    return first_best([(seen.shift_of(head), float(links[head])) for head in range(seen.heads)])
+    return _step_head(trace, seen)[0]
 
 
 def step_module(trace: TraceData, layer: LayerChoice = None, head: HeadChoice = None) -> Attended:
@@ -246,12 +243,8 @@ def step_module(trace: TraceData, layer: LayerChoice = None, head: HeadChoice = 
     if layer is not None or head is not None or default.aligning is None or not default.shift_of(default.aligning):
         return default
 
-    def rate(seen: Attended) -> tuple[int, float]:
-        head = step_head(trace, seen)
-        return seen.shift_of(head), float(_on_links(trace, seen)[head])
-
     leading = leading_modules(trace)
-    return leading[first_best([rate(seen) for seen in leading])]
+    return leading[first_best([_step_head(trace, seen)[1] for seen in leading])]
 
 
 def first_best(rated: Sequence[tuple[int, float]]) -> int:
@@ -260,6 +253,14 @@ def first_best(rated: Sequence[tuple[int, float]]) -> int:
     least = min(shift for shift, _ in rated)
     most = max(weight for shift, weight in rated if shift == least)
     return next(at for at, (shift, weight) in enumerate(rated) if shift == least and weight >= most - EQUAL)
+
+
+def _step_head(trace: TraceData, seen: Attended) -> tuple[int, tuple[int, float]]:
+    """`step_head`, and its shift and mean weight."""
+    rated = [(seen.shift_of(head), float(link)) for head, link in enumerate(_on_links(trace, seen))]
+    known = isinstance(seen.aligning, int) and not seen.shift_of(seen.aligning)
+    head: Any = seen.aligning if known else first_best(rated)
+    return head, rated[head]
 
 
 def _on_links(trace: TraceData, seen: Attended) -> Array:

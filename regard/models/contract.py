@@ -34,6 +34,7 @@ from regard.errors import ConfigError, ShapeError, numbered
 # A NamedTuple of tensors (or nested NamedTuples of them), the batch first in each; what else it holds, all rows share.
 State = Any
 AnyState = TypeVar("AnyState")
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)  # what ids and lengths may be
 
 
 @runtime_checkable
@@ -181,7 +182,12 @@ def take_beams(state: AnyState, rows: Tensor) -> AnyState:
 
 def check_batch(source: Tensor, lengths: Tensor) -> None:
     """Refuse a batch of ids that no model can read."""
-    if source.dim() != 2 or not _whole(source) or not _whole(lengths) or lengths.shape != source.shape[:1]:
+    if (
+        source.dim() != 2
+        or source.dtype not in WHOLE
+        or lengths.dtype not in WHOLE
+        or lengths.shape != source.shape[:1]
+    ):
         raise ShapeError(
             f"A batch is ids [B, S] with lengths [B], all whole numbers; got {source.dtype} {list(source.shape)} "
             f"and lengths {lengths.dtype} {list(lengths.shape)}. Pad rows to one length and count END in lengths."
@@ -208,16 +214,12 @@ def check_bound(name: str, bound: int) -> None:
 def check_target(target: Tensor, source: Tensor | None = None) -> None:
     """Refuse texts that are not ids [B, T], or have another number of rows than the source (see `check_batch`)."""
     rows = len(source) if source is not None and source.dim() == 2 else None
-    if target.dim() != 2 or not _whole(target) or (rows is not None and len(target) != rows):
+    if target.dim() != 2 or target.dtype not in WHOLE or (rows is not None and len(target) != rows):
         pairs = "" if rows is None else f" for the {rows} rows of the source"
         raise ShapeError(
             f"A batch of texts is ids [B, T], whole numbers{pairs}; got {target.dtype} {list(target.shape)}. "
             f"Pad rows to one length; one text alone is target[None]."
         )
-
-
-def _whole(numbers: Tensor) -> bool:
-    return not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)
 
 
 def guided_module(model: nn.Module, layer: int) -> str:

@@ -4,11 +4,11 @@ Models of other packages join it by `register`, their scores and normalisers by 
 """
 
 import os
+from collections import UserDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from sys import modules
 from typing import Any
 
 from torch import nn
@@ -17,22 +17,6 @@ from regard.config import Settings, check
 from regard.core.normalise import NORMALISERS
 from regard.core.scores import COMPARISONS, SCORES
 from regard.errors import ConfigError, check_known
-from regard.models import (
-    attentive_lm,
-    bahdanau,
-    britz,
-    captioner,
-    coverage,
-    document,
-    encdec,
-    lstm_lm,
-    lstmn,
-    luong,
-    monotonic,
-    pointer,
-    transformer,
-    transformer_lm,
-)
 
 IMPORTED = "REGARD_IMPORT"  # the environment variable that --import sets, so that every process of a server knows it
 
@@ -51,52 +35,63 @@ class Entry:
     task: str = "translate"
 
 
-# name, model, what its PRESETS, VARIANTS and RECIPES are called before that, task, paper, idea
-_TABLE: tuple[tuple[str, type[nn.Module], str, str, str, str], ...] = (
-    ("cho", encdec.Cho, "CHO_", "translate", "Cho et al. 2014",
+# name -> its file in this folder, its class, what its PRESETS, VARIANTS and RECIPES are called before that, its task,
+# paper and idea
+_TABLE = {
+    "cho": ("encdec", "Cho", "CHO_", "translate", "Cho et al. 2014",
      "GRU encoder-decoder; one vector of the source at every step"),
-    ("rnnencdec", encdec.RNNencdec, "RNNENCDEC_", "translate", "Bahdanau et al. 2015, the baseline",
+    "rnnencdec": ("encdec", "RNNencdec", "RNNENCDEC_", "translate", "Bahdanau et al. 2015, the baseline",
      "RNNsearch without attention: the context is always the last encoder state"),
-    ("sutskever", encdec.Sutskever, "SUTSKEVER_", "translate", "Sutskever et al. 2014",
+    "sutskever": ("encdec", "Sutskever", "SUTSKEVER_", "translate", "Sutskever et al. 2014",
      "stacked LSTMs, reversed source; one vector of the source, once"),
-    ("bahdanau", bahdanau.Bahdanau, "", "translate", "Bahdanau et al. 2015",
+    "bahdanau": ("bahdanau", "Bahdanau", "", "translate", "Bahdanau et al. 2015",
      "additive attention over a bidirectional GRU; the query is the state before the step"),
-    ("coverage", coverage.Coverage, "", "translate", "Tu et al. 2016",
+    "coverage": ("coverage", "Coverage", "", "translate", "Tu et al. 2016",
      "RNNsearch whose score reads how much each source word has been attended to so far"),
-    ("monotonic", monotonic.Monotonic, "", "translate", "Raffel et al. 2017",
+    "monotonic": ("monotonic", "Monotonic", "", "translate", "Raffel et al. 2017",
      "RNNsearch whose attention moves forward only: one word at test, the expectation in training"),
-    ("luong", luong.Luong, "", "translate", "Luong et al. 2015",
+    "luong": ("luong", "Luong", "", "translate", "Luong et al. 2015",
      "global or local attention over stacked LSTMs; the query is the state after the step; input feeding"),
-    ("pointer", pointer.Pointer, "", "translate", "See et al. 2017",
+    "pointer": ("pointer", "Pointer", "", "translate", "See et al. 2017",
      "an LSTM encoder-decoder that writes a word or copies one that it attends to; coverage in its attention"),
-    ("britz", britz.Britz, "", "translate", "Britz et al. 2017",
+    "britz": ("britz", "Britz", "", "translate", "Britz et al. 2017",
      "GRU or LSTM stacks of any depth and direction, residuals, multiplicative or additive attention after the step"),
-    ("transformer", transformer.Transformer, "", "translate", "Vaswani et al. 2017",
+    "transformer": ("transformer", "Transformer", "", "translate", "Vaswani et al. 2017",
      "self-attention and cross-attention with many heads, no recurrence"),
-    ("captioner", captioner.Captioner, "", "caption", "Xu et al. 2015",
+    "captioner": ("captioner", "Captioner", "", "caption", "Xu et al. 2015",
      "an LSTM with attention over the cells of a picture: all of them (soft) or one (hard)"),
-    ("lstmn", lstmn.LSTMN, "", "translate", "Cheng et al. 2016",
+    "lstmn": ("lstmn", "LSTMN", "", "translate", "Cheng et al. 2016",
      "LSTMs with attention over their past, in encoder and decoder; shallow or deep fusion"),
-    ("document", document.DocumentClassifier, "", "classify", "Yang et al. 2016",
+    "document": ("document", "DocumentClassifier", "", "classify", "Yang et al. 2016",
      "attention over the words of a sentence, then over the sentences of a document"),
-    ("lstmn-lm", lstmn.LSTMNLanguageModel, "LANGUAGE_", "language", "Cheng et al. 2016",
+    "lstmn-lm": ("lstmn", "LSTMNLanguageModel", "LANGUAGE_", "language", "Cheng et al. 2016",
      "a language model whose memory cell is attention over its past"),
-    ("attentive-lm", attentive_lm.AttentiveLanguageModel, "", "language", "Salton et al. 2017, Daniluk et al. 2017",
-     "an LSTM language model with attention over its past states"),
-    ("lstm-lm", lstm_lm.LSTMLanguageModel, "", "language", "the baseline",
+    "attentive-lm": ("attentive_lm", "AttentiveLanguageModel", "", "language",
+     "Salton et al. 2017, Daniluk et al. 2017", "an LSTM language model with attention over its past states"),
+    "lstm-lm": ("lstm_lm", "LSTMLanguageModel", "", "language", "the baseline",
      "an LSTM language model without attention"),
-    ("transformer-lm", transformer_lm.TransformerLanguageModel, "", "language",
+    "transformer-lm": ("transformer_lm", "TransformerLanguageModel", "", "language",
      "Vaswani et al. 2017, the decoder alone", "a causal Transformer language model"),
-)  # fmt: skip
+}  # fmt: skip
 
 
-def _entry(model: type[nn.Module], prefix: str, task: str, paper: str, idea: str) -> Entry:
-    found = vars(modules[model.__module__])
+def _entry(file: str, model: str, prefix: str, task: str, paper: str, idea: str) -> Entry:
+    found = vars(import_module(f"regard.models.{file}"))
     presets, variants = found[f"{prefix}PRESETS"], found.get(f"{prefix}VARIANTS", {})
-    return Entry(model, type(presets["paper"]), presets, paper, idea, variants, found[f"{prefix}RECIPES"], task)
+    return Entry(found[model], type(presets["paper"]), presets, paper, idea, variants, found[f"{prefix}RECIPES"], task)
 
 
-MODELS: dict[str, Entry] = {name: _entry(*row) for name, *row in _TABLE}  # type: ignore[arg-type]
+class _Models(UserDict[str, Any]):
+    """Name -> `Entry`; the file of a model is imported when its entry is first read, since a run needs one of them."""
+
+    def __getitem__(self, name: str) -> Entry:
+        found = self.data[name]
+        if not isinstance(found, Entry):
+            found = self.data[name] = _entry(*found)
+        return found
+
+
+MODELS = _Models(_TABLE)
 
 
 def register(name: str, model: Entry) -> None:
@@ -128,7 +123,7 @@ def _package(part: Any) -> str:
 
 def known_packages() -> set[str]:
     """The packages that the models, scores and normalisers of this process come from."""
-    models = [one.model for one in MODELS.values()]
+    models = [one.model for one in MODELS.data.values() if isinstance(one, Entry)]
     return set(map(_package, [*models, *SCORES.values(), *COMPARISONS.values(), *NORMALISERS.values()]))
 
 

@@ -22,6 +22,7 @@ from regard.serve.queue import GZIP, MethodCall, Options, Ticket, TranslatedText
 from regard.serve.schemas import KEYS
 from regard.serve.service import Glossary, Route, Service, pivot_name
 from regard.serve.worker import Worker
+from regard.text.languages import without_region
 
 T = TypeVar("T")
 
@@ -84,7 +85,7 @@ class Call:
         if source == "auto":
             raise RefusedError(400, "Value for 'source_lang' is required with a glossary.")
         pair = about.source_lang, about.target_lang
-        if (languages.without_region(source), languages.without_region(target)) != pair:
+        if (without_region(source), without_region(target)) != pair:
             raise RefusedError(400, f"The glossary is for {' to '.join(pair)}; the request is {source} to {target}.")
         return terms
 

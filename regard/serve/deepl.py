@@ -23,6 +23,7 @@ from regard.serve.limits import RefusedError
 from regard.serve.parameters import FieldsRoute
 from regard.serve.queue import Options
 from regard.serve.service import Glossary
+from regard.text.languages import without_region
 
 ERRORS: dict[int | str, dict[str, Any]] = {"default": {"model": schemas.Message, "description": "why it was refused"}}
 routes = APIRouter(prefix="/v2", route_class=FieldsRoute, responses=ERRORS)
@@ -97,8 +98,8 @@ async def usage(call: Admitted) -> schemas.Usage:
 @routes.post("/glossaries", status_code=201)
 async def create(call: Admitted, body: schemas.GlossaryRequest) -> schemas.Glossary:
     """Store terms."""
-    source, target = (languages.without_region(code) for code in (body.source_lang, body.target_lang))
-    pairs = {(languages.without_region(a), languages.without_region(b)) for a, b in _pairs(call)}
+    source, target = (without_region(code) for code in (body.source_lang, body.target_lang))
+    pairs = {(without_region(a), without_region(b)) for a, b in _pairs(call)}
     if (source, target) not in pairs:
         raise RefusedError(400, f"Unsupported glossary source and target language pair: {source[:20]}, {target[:20]}.")
     terms = read_terms(body.entries, body.entries_format)

@@ -30,15 +30,6 @@ def canonical(code: str) -> str:
         return code.lower()
 
 
-def without_region(code: str) -> str:
-    """The language of a code in lower case, without region and script.
-
-    >>> without_region("EN-GB")
-    'en'
-    """
-    return code.partition("-")[0].lower()
-
-
 def check_code(setting: str, code: str) -> None:
     """Refuse a code that no language has, such as a country code.
 

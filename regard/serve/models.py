@@ -101,7 +101,7 @@ class TranslationModel(ServedModel):
         shared: dict[int, Any] = {id(one): one for one in (*translator.model.parameters(), *translator.model.buffers())}
         self._twin = copy.copy(translator)
         self._twin.model = copy.deepcopy(translator.model, shared)
-        self.limits = limits
+        self.limits, self._longest = limits, translator.experiment.decode.longest
         self._errors: dict[str, Any] | None = None  # of its heads
 
     def describe(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class TranslationModel(ServedModel):
                     f"The search tree has {cost} tokens times beam, more than {self.limits.tree}; send a shorter text "
                     f"or a smaller beam.",
                 )
-            self._check_size(look, len(source), self._longest(source), answered=False)
+            self._check_size(look, len(source), self._longest(len(source) - 1), answered=False)
         else:
             if look.target is None:  # before the search, as if the translation had half as many tokens
                 self._check_size(look, len(source), len(source) // 2)
@@ -227,11 +227,6 @@ class TranslationModel(ServedModel):
 
     def _source(self, text: str) -> list[int]:
         return [*self._short(self.translator.encode(text).ids, "text"), END]
-
-    def _longest(self, source: list[int]) -> int:
-        """The most tokens that a translation may have."""
-        config = self.translator.experiment.decode
-        return math.ceil(config.max_ratio * len(source)) + config.max_extra
 
     def _short(self, ids: list[int], name: str) -> list[int]:
         """The ids; raises if there are too many."""
@@ -336,7 +331,7 @@ class TranslationModel(ServedModel):
                 raise DataError(f"There is no step {t}: this {what} has steps 0 to {steps - 1}.")
 
         if look.target is None:  # before the search
-            self._check_size(look, len(source), self._longest(source), answered=False)
+            self._check_size(look, len(source), self._longest(len(source) - 1), answered=False)
         if reading:
             check_step("sentence", len(source))
         written = [*self._target_ids(look, running)[0], END]

@@ -16,6 +16,7 @@ from regard.serve.layout import Reader
 from regard.serve.limits import Limits, RefusedError, busy
 from regard.serve.metrics import Metrics
 from regard.serve.worker import Worker
+from regard.text.languages import without_region
 from regard.work import usable_cores
 
 if TYPE_CHECKING:  # it imports FastAPI, which is imported while the models are loading
@@ -130,7 +131,7 @@ class Service:
             found.setdefault((worker.about["source"]["code"], worker.about["target"]["code"]), (worker,))
         for first, second in product(translators, translators):
             source, target = first.about["source"]["code"], second.about["target"]["code"]
-            between = {languages.without_region(one["code"]) for one in (first.about["target"], second.about["source"])}
+            between = {without_region(one["code"]) for one in (first.about["target"], second.about["source"])}
             if between == {PIVOT} and source != target:
                 found.setdefault((source, target), (first, second))
         return found
@@ -169,7 +170,7 @@ class Service:
     def language(self, code: str, known: list[str]) -> str:
         """The known code that matches a client's code; raises if there is none."""
         wanted = languages.canonical(code)
-        for one in (wanted, languages.canonical(languages.without_region(wanted))):  # en-GB is also en
+        for one in (wanted, languages.canonical(without_region(wanted))):  # en-GB is also en
             if one in known:
                 return one
         raise RefusedError(400, f"{code[:40]} is not supported")

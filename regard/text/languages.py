@@ -29,13 +29,22 @@ IN_NAMES = "a as d da das de dei del della den der des di do dos du e el en es i
 _READ = 400  # words of a text that are compared
 
 
+def without_region(code: str) -> str:
+    """The language of a code in lower case, without region and script.
+
+    >>> without_region("EN-GB"), without_region("pt_BR")
+    ('en', 'pt')
+    """
+    return code.replace("_", "-").partition("-")[0].lower()
+
+
 def common_words(text: str, language: str) -> int:
     """How many words of a text are common ones of a language; 0 if the language is not listed.
 
     >>> common_words("Je ne sais pas.", "fr"), common_words("Je ne sais pas.", "en")
     (3, 0)
     """
-    known = WORDS.get(language.replace("_", "-").split("-")[0].lower(), set())
+    known = WORDS.get(without_region(language), set())
     return sum(map(known.__contains__, re.findall(r"[^\W\d_]+", text.lower())[:_READ]))
 
 
@@ -46,7 +55,7 @@ def other_language(text: str, own: str) -> str:
     two of them are not words of `own` or parts of names ("de la", "von der"). Short sentences and languages that are
     not listed are not recognised.
     """
-    own = own.replace("_", "-").split("-")[0].lower()
+    own = without_region(own)
     if own not in WORDS:
         return ""
     words = re.findall(r"[^\W\d_]+", text.lower())[:_READ]

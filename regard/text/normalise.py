@@ -5,6 +5,8 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, cast
 
+from regard.errors import DataError
+
 Form = Literal["NFC", "NFKC"]
 UNICODE = ("nfc", "nfkc")
 PUNCTUATION, QUOTES = "punctuation", "quotes"
@@ -76,6 +78,13 @@ def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten
         ends += [start + len(chunk)] * len(part)
         start += len(chunk)
     return Rewritten("".join(parts), starts, ends)
+
+
+def one_line(text: str) -> str:
+    """A sentence as one line of valid Unicode: line breaks become spaces, lone surrogates the replacement character."""
+    if not isinstance(text, str):
+        raise DataError(f"A sentence is text; got {type(text).__name__}.")
+    return rewrite(text.replace("\n", " ")).text
 
 
 def rewrite_all(texts: Iterable[str], form: str, lowercase: bool) -> list[str]:
