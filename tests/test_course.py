@@ -218,6 +218,9 @@ def test_the_hidden_tests_of_the_exercises(writer) -> None:
     exec(cells[1].source, names)
     found = graded_cells(cells)
     assert len(found) == len(EXERCISES)
+    guide = (COURSE / "teaching.md").read_text(encoding="utf-8")
+    assert f"all lectures ({len(found)} points)" in guide
+    assert f"| points of {len(found)} |" in guide
     assert cells != list(writer["sheet"](seed=8))
     for (name, answer, test), number in zip(found, EXERCISES, strict=True):
         exec(answer, names)
