@@ -199,7 +199,8 @@ def _kind(answer: Any) -> str:
 def _short(value: Any) -> str:
     if isinstance(value, set | frozenset):
         return str(sorted(value))
-    return np.array2string(np.asarray(value), precision=3, separator=", ", threshold=12).replace("\n", "")
+    shown = np.array2string(np.asarray(value), precision=3, separator=", ", threshold=12).replace("\n", "")
+    return shown.rstrip(".")  # the number 0., at the end of a sentence
 
 
 _TWO, _THREE, _FOUR = (np.array(row) for row in ([0.7, 0.3], [2.0, 0.0, 1.0], [1.0, -1.0, 0.5, 2.0]))

@@ -1,5 +1,6 @@
 """`python -m regard` and the `regard` command: a user error is one sentence and exit code 2, never a traceback."""
 
+import errno
 import os
 import sys
 from io import TextIOWrapper
@@ -25,7 +26,7 @@ def main() -> None:
 
             app()
         finally:
-            sys.stdout.flush()  # here, where a broken pipe is still caught
+            flush()  # here, where a broken pipe is still caught
     except RegardError as error:
         leave(f"regard: {error}\n", 2)
     except SystemExit as error:
@@ -46,6 +47,16 @@ def main() -> None:
             raise
         where = f"{error.filename}: " if error.filename else ""
         leave(f"regard: {where}{error.strerror or error}.\n", 2)
+
+
+def flush() -> None:
+    """Write what is left of the output. A pipe whose reader has exited is an invalid argument on Windows."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        if sys.platform == "win32" and error.errno == errno.EINVAL:
+            raise BrokenPipeError from None
+        raise
 
 
 def leave_reader() -> None:

@@ -8,6 +8,7 @@ import asyncio
 import errno
 import fcntl
 import importlib
+import io
 import multiprocessing.sharedctypes  # noqa: F401 - imported by the standard library where it is used
 import os
 import pkgutil
@@ -28,6 +29,18 @@ POSIX_NAMES = {
     signal: ("SIGALRM", "SIGHUP", "SIGPIPE", "SIGSTOP", "SIGUSR1", "setitimer"),
 }  # fmt: skip
 TRAINING = {"train.steps": 2, "data.size": 60, "data.subwords": "word", "model.width": 8, "train.validate_every": 1}
+
+
+class Closed(io.StringIO):
+    """The end of a pipe whose reader has exited."""
+
+    def flush(self) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    def fileno(self) -> int:
+        return os.open(os.devnull, os.O_WRONLY)
+
+    def reconfigure(self, **options: Any) -> None: ...
 
 
 def import_all() -> None:
@@ -91,6 +104,13 @@ def use(folder: Path) -> None:
         main()
     except SystemExit as ended:
         print(ended.code)
+
+    output, sys.stdout, sys.argv[1:] = sys.stdout, Closed(), ["--version"]
+    try:
+        main()
+    except SystemExit as ended:
+        print(ended.code, "without a reader", file=output)
+    sys.stdout = output
 
     def ask(address: str) -> None:
         print(urllib.request.urlopen(address + "languages").status)

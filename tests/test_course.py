@@ -145,6 +145,7 @@ def test_an_answer_that_fails_and_an_exercise_that_is_not_there() -> None:
     assert check("2.1", lambda scores: 1 // 0).text.endswith(
         "raised ZeroDivisionError: integer division or modulo by zero."
     )
+    assert "the result is not 0. In each half" in check("4.4", lambda chances, right: 0.0).text
     assert check("2.1", lambda: 0).text == "2.1: the answer is a function of (scores); yours takes other arguments."
     assert not check("1.3", True).right
     with pytest.raises(ConfigError, match=r"There is no exercise '9.9'\. Known: 1\.1, "):
@@ -217,6 +218,9 @@ def test_the_hidden_tests_of_the_exercises(writer) -> None:
     exec(cells[1].source, names)
     found = graded_cells(cells)
     assert len(found) == len(EXERCISES)
+    guide = (COURSE / "teaching.md").read_text(encoding="utf-8")
+    assert f"all lectures ({len(found)} points)" in guide
+    assert f"| points of {len(found)} |" in guide
     assert cells != list(writer["sheet"](seed=8))
     for (name, answer, test), number in zip(found, EXERCISES, strict=True):
         exec(answer, names)

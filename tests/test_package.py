@@ -83,15 +83,16 @@ def test_an_install_into_an_empty_environment_brings_all_that_is_needed(venv, tr
 
 
 def test_the_package_works_without_what_windows_lacks(tmp_path):
-    """No fcntl, resource, os.nice or uvloop, a sync that needs a writable file, and pipes that are not UTF-8."""
+    """No fcntl, resource, os.nice or uvloop, a sync that needs a writable file, pipes that are not UTF-8, and one whose
+    reader has exited, which is an invalid argument."""
     command = [sys.executable, TREE / "tests" / "as_windows.py", tmp_path]
     environment = {**os.environ, "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
     done = subprocess.run(command, capture_output=True, env=environment, timeout=PATIENCE, check=False)
     said, errors = done.stdout.decode("utf-8"), done.stderr.decode("utf-8")
     assert done.returncode == 0, errors
-    _, refused, code, served, _ = said.split("\n")
+    _, refused, code, unread, served, _ = said.split("\n")
     assert refused.startswith("Another process is training in ")
-    assert (code, served) == ("2", "200")
+    assert (code, unread, served) == ("2", "141 without a reader", "200")
     assert "naïve" in errors
 
 

@@ -409,7 +409,7 @@ def test_a_driver_killed_at_random_moments_loses_and_repeats_nothing(corpus, tmp
 
 
 def test_a_list_that_is_empty_at_first_holds_text_later_in_parquet(tmp_path, monkeypatch):
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install regard[parquet])")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install regard[ray])")
     import pyarrow.parquet as pq
 
     from regard.cluster import shards

@@ -79,7 +79,7 @@ def file_bytes(path: Path) -> bytes:
 
 def _open(data: bytes, name: str) -> Any:
     """The picture with its header checked and no pixel decoded."""
-    Image = need("PIL.Image", "Reading pictures needs Pillow; install it with `pip install regard[images]`.", DataError)
+    Image = need("PIL.Image", "Reading pictures needs Pillow; install it: pip install 'regard[images]'.", DataError)
     if len(data) > MOST_BYTES:
         raise DataError(f"{name} has {len(data) >> 20} MiB; at most {MOST_BYTES >> 20} are read.")
     kind = picture_format(data, name)

@@ -56,8 +56,10 @@ def tokenisers(folder: Path, names: Sequence[str]) -> Iterator[Tokenise]:
 def _start(folder: Path, names: Sequence[str]) -> Process:
     command = [sys.executable, "-P", "-c", _MAIN, str(folder), " ".join(names), *sys.path]
     try:
-        # In a new session: Ctrl-C goes to this process only, which ends the others.
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        # In a new session, or on Windows in a new group: Ctrl-C goes to this process only, which ends the others.
+        group = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True, creationflags=group)
     except OSError as error:
         raise DataError(f"A tokeniser process could not be started: {error.strerror or error}.") from None
 

@@ -146,7 +146,7 @@ def export_ctranslate2(
 
 
 def _library() -> Any:
-    return need("ctranslate2", "CTranslate2 is not installed; install regard[fast].", RunError)
+    return need("ctranslate2", "CTranslate2 is not installed; install it: pip install 'regard[fast]'.", RunError)
 
 
 def _positions(model: nn.Module) -> int:

@@ -13,7 +13,7 @@ FILES = (
     "config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "target_vocab.json", "source.spm",
     "target.spm", "model.safetensors",
 )  # fmt: skip
-MISSING = "A model of the Hub needs the library huggingface_hub; install regard[hub], or name a folder."
+MISSING = "A model of the Hub needs huggingface_hub; install it (pip install 'regard[hub]'), or name a folder."
 
 
 def fetch(name: str, mirror: str = "", progress: Progress | None = None) -> tuple[Path, str]:

@@ -342,7 +342,7 @@ def read_yaml(content: bytes, where: object) -> dict[str, Any]:
     No other YAML is read: the events of the parser are taken one by one, so that nothing is nested or repeated by an
     alias, and no text is resolved to another type (the token `no` is not False).
     """
-    yaml = need("yaml", "Importing a model of Marian needs PyYAML; install regard[import].", DataError)
+    yaml = need("yaml", "A model of Marian needs PyYAML; install it: pip install 'regard[import]'.", DataError)
     if len(content) > LONGEST_YAML:
         raise DataError(f"{where} has {len(content)} bytes of YAML; at most {LONGEST_YAML} are read.")
     found: dict[str, Any] = {}

@@ -107,7 +107,7 @@ def check_onnx() -> None:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ModuleNotFoundError as error:
-        raise RunError(f"The export to ONNX needs the package {error.name}; install regard[onnx].") from None
+        raise RunError(f"The export to ONNX needs {error.name}; install it: pip install 'regard[onnx]'.") from None
 
 
 def named_tensors(state: Any, name: str = "") -> list[tuple[str, Tensor]]:

@@ -23,7 +23,7 @@ Pieces = Any  # a ModelProto: `pieces`, each with `piece`, `score` and `type`, a
 
 def read_pieces(content: bytes, where: object) -> Pieces:
     """Parse a SentencePiece model."""
-    missing = "Importing a model needs protobuf; install regard[import]."
+    missing = "Importing a model needs protobuf; install it: pip install 'regard[import]'."
     proto = need("sentencepiece.sentencepiece_model_pb2", missing, DataError)
     error_type = need("google.protobuf.message", missing, DataError).DecodeError
     try:

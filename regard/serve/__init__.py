@@ -29,6 +29,6 @@ def run(*args: Any, **options: Any) -> None:
         from regard.serve.server import serve
     except ModuleNotFoundError as error:
         if error.name in _PACKAGES:
-            raise RunError(f"The server needs the package {error.name}; install regard[serve].") from None
+            raise RunError(f"The server needs {error.name}; install it: pip install 'regard[serve]'.") from None
         raise
     serve(*args, **options)
