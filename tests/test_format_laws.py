@@ -269,6 +269,8 @@ MARKDOWN = [
     "<pre>\ncode one\n\ncode two\n</pre>\n\n", "<!-- a\n\nremark -->\n\n",
     "<script>\nconst dog = 2;\n\nlet x;\n</script>\n\n",
     "```\nfenced\n\ncode\n```\n", "two spaces  \n", "a backslash\\\n", "the end\n\n", "<?php\n\necho 1;\n?>\n\n",
+    "\n# A title\n\n    $ code --one\n\n", "- an item:\n\n      $ code\n\n", "> a quotation:\n>\n>     $ code\n\n",
+    "* <https://a.org/b>\n", "-\n", "1. one:\n\n   text of it\n\n       $ code\n\n",
     "<style>\np {}\n\nb {}\n</style>\n\n", "| a | b |\n|---|---|\n| cat | dog |\n\n", "---\n\n", "1. one\n",
 ]  # fmt: skip
 
