@@ -138,7 +138,20 @@ def test_xliff(version: str, count: int) -> None:
 
 
 PLACEHOLDERS = {
-    "c-format": ["%s", "%d", "<%s>", '"%s"', "%.3fs", "%d%%", "% d", "%5.2lf", "100%%", "%1$s"],
+    "c-format": [
+        "%s",
+        "%d",
+        "<%s>",
+        '"%s"',
+        "%<PRIuMAX>",
+        "%5<PRId64>",
+        "%.3fs",
+        "%d%%",
+        "% d",
+        "%5.2lf",
+        "100%%",
+        "%1$s",
+    ],
     "python-format": ["%s", "%(name)s", "<%(x)s>", "%r", "%.3fs", "%(n)d%%", "100%%"],
     "python-brace-format": ["{0}", "{name!r}", "{x:>10}", "<{y}>"],
     "": ["{count, plural, one {# file} other {# files}}", "%s", "%.3fs", "{x}", "&amp;", "<b>bold</b>", "%s.%s"],
