@@ -180,8 +180,11 @@ def write_numbers(source: str, translation: str, read: str, write: str) -> str:
     if read == write or read not in NUMBERS or write not in NUMBERS:
         return translation
     (comma, point), (own_comma, own_point) = NUMBERS[read], NUMBERS[write]
-    grouped = rf"(?<![\d.,\u00a0])\d{{1,3}}(?:{comma}\d{{3}})+(?:[{point}]\d+)?(?![.,\u00a0]?\d)"
-    for number in dict.fromkeys(re.findall(grouped, source.replace("\u202f", "\u00a0"))):
+    numbers = re.findall(
+        rf"(?<![\d.,\u00a0])\d{{1,3}}(?:{comma}\d{{3}})+(?:[{point}]\d+)?(?![.,\u00a0]?\d)",
+        source.replace("\u202f", "\u00a0"),
+    )
+    for number in dict.fromkeys(numbers):
         whole, _, rest = number.partition(point)
         groups = whole.split(comma)
         own = own_comma.join(groups) + (own_point + rest if rest else "")

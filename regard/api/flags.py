@@ -139,8 +139,8 @@ def lost_numbers(source: str, translation: str) -> list[str]:
 
 def spelled(numbers: Iterable[str], text: str) -> Counter[str]:
     """How often a text in lower case has the words for numbers."""
-    forms = {one: rf"(?<![\w-])(?:{SPELLED[one]})(?![\w-])" for one in numbers if one in SPELLED}
-    return Counter({one: len(re.findall(form, text)) for one, form in forms.items()})
+    known = [one for one in numbers if one in SPELLED]
+    return Counter({one: len(re.findall(rf"(?<![\w-])(?:{SPELLED[one]})(?![\w-])", text)) for one in known})
 
 
 def unseen(encoded: Tokenised) -> list[str]:
