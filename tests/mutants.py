@@ -216,9 +216,9 @@ def run(tests: list[str], folder: str, mutant: Mutant | None, seconds: float, *p
 
 def run_tests(tests: list[str], folder: str, plugins: tuple[object, ...]) -> int:
     """In the child: the exit status of pytest with the package of `folder`."""
+    os.setsid()  # first: the time limit kills its whole group
     import pytest
 
-    os.setsid()
     with open(Path(folder) / "log", "wb") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

@@ -23,7 +23,7 @@ from regard.runs.experiment import Experiment, resolve
 from regard.runs.folder import find_weights, read_tensors
 from regard.runs.settings import TrainConfig
 from regard.training.caption_data import Album, CaptionBatch, CaptionEncoding
-from regard.training.captioning import Captioning, doubly_stochastic, on_objects
+from regard.training.captioning import Captioning, doubly_stochastic, draw_places, on_objects
 from regard.training.objectives import cross_entropy
 from regard.training.start import train
 
@@ -161,6 +161,23 @@ def test_hard_attention_takes_the_expectation_in_half_of_the_batches(tmp_path: P
             losses.append(float(task.loss(model, batch).total.detach()))
         expected += abs(losses[1] - losses[0]) < 1e-3
     assert 7 <= expected <= 23
+
+
+def test_hard_attention_is_rewarded_by_word_and_for_its_entropy(tmp_path: Path):
+    task, model = task_of("hard", tmp_path)
+    batch = task.load([0, 1, 2], 0)
+    model.config = dataclasses.replace(model.config, entropy=0.0, expectation=1.0)
+    plain = task.loss(model, batch)
+    model.config = dataclasses.replace(model.config, entropy=2.0)
+    with draw_places(model.attention, torch.ones(3, dtype=torch.bool)) as drawn:
+        model(batch.source, batch.source_lengths, batch.target)
+    spread = torch.cat([each.entropy for each in drawn], dim=1)[batch.target != 0].sum().item()
+    assert spread > 0
+    assert float((plain.total - task.loss(model, batch).total).detach()) == pytest.approx(2 * spread, rel=1e-3)
+    model.config = dataclasses.replace(model.config, entropy=0.0)
+    one = task.load([0], 0)
+    found = task.loss(model, one)  # without a baseline, the loss is the likelihood
+    assert float(found.sums[0]) == pytest.approx(-float(found.total.detach()) / int(one.target_lengths[0]), rel=1e-5)
 
 
 def test_hard_attention_refuses_smoothed_labels(tmp_path: Path):

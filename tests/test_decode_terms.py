@@ -11,9 +11,9 @@ from test_laws import LENGTHS, SOURCE, make
 from regard.decode.search import decode
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import SearchRequest
-from regard.decode.terms import Term, Terms
+from regard.decode.terms import Term, Terms, next_tokens, want
 from regard.errors import ConfigError
-from regard.symbols import END
+from regard.symbols import END, PAD
 
 CONFIG = DecodeConfig(beam=8, nbest=8, max_ratio=0.0, max_extra=8, length_penalty=0.0)
 EACH = [[Term((7, 9)), Term((4,))], [Term((5,)), Term((5,))], []]
@@ -96,6 +96,12 @@ def test_where_a_term_may_begin_what_it_replaces_and_what_may_not_follow() -> No
             assert any(2 <= at <= 3 for at in held(ids, term))
             assert not set(ids) & set(banned)
             assert not joined or ids[-1] == 7  # nothing but END may follow
+
+
+def test_a_term_may_begin_from_its_first_to_its_last_step() -> None:
+    wanted = want(Terms([[Term((5, 6), first=1, last=2)]], [()], ()), 1, torch.device("cpu"))
+    begins = [int(next_tokens(wanted, torch.tensor([[step]]))) for step in range(4)]
+    assert begins == [PAD, 5, 5, PAD]
 
 
 def test_terms_are_not_sampled() -> None:

@@ -138,7 +138,20 @@ def test_xliff(version: str, count: int) -> None:
 
 
 PLACEHOLDERS = {
-    "c-format": ["%s", "%d", "<%s>", '"%s"', "%.3fs", "%d%%", "% d", "%5.2lf", "100%%", "%1$s"],
+    "c-format": [
+        "%s",
+        "%d",
+        "<%s>",
+        '"%s"',
+        "%<PRIuMAX>",
+        "%5<PRId64>",
+        "%.3fs",
+        "%d%%",
+        "% d",
+        "%5.2lf",
+        "100%%",
+        "%1$s",
+    ],
     "python-format": ["%s", "%(name)s", "<%(x)s>", "%r", "%.3fs", "%(n)d%%", "100%%"],
     "python-brace-format": ["{0}", "{name!r}", "{x:>10}", "<{y}>"],
     "": ["{count, plural, one {# file} other {# files}}", "%s", "%.3fs", "{x}", "&amp;", "<b>bold</b>", "%s.%s"],
@@ -269,6 +282,8 @@ MARKDOWN = [
     "<pre>\ncode one\n\ncode two\n</pre>\n\n", "<!-- a\n\nremark -->\n\n",
     "<script>\nconst dog = 2;\n\nlet x;\n</script>\n\n",
     "```\nfenced\n\ncode\n```\n", "two spaces  \n", "a backslash\\\n", "the end\n\n", "<?php\n\necho 1;\n?>\n\n",
+    "\n# A title\n\n    $ code --one\n\n", "- an item:\n\n      $ code\n\n", "> a quotation:\n>\n>     $ code\n\n",
+    "* <https://a.org/b>\n", "-\n", "1. one:\n\n   text of it\n\n       $ code\n\n",
     "<style>\np {}\n\nb {}\n</style>\n\n", "| a | b |\n|---|---|\n| cat | dog |\n\n", "---\n\n", "1. one\n",
 ]  # fmt: skip
 

@@ -144,6 +144,10 @@ def aligned(segment: Segment, target: str, links: str, put: Callable[[Segment, A
         ("{a} of {b} x", "x de", "0-1 1-0", "{a} {b} x de"),
         ("press <kbd>x</kbd> now", "maintenant appuyez", "0-1 1-0", "<kbd>x</kbd> maintenant appuyez"),
         ("a<b></b> c", "A C", "0-0 1-1", "A <b></b>C"),
+        # A pair whose words are lost stays outside of another pair.
+        ("a <b>lost words</b> c <i>d</i>", "d d a d d", "4-0 4-1 0-2 4-3 4-4", "<b></b><i>d d a d d</i>"),
+        ("<b>%s cats</b> and %d dogs", "dogs and cats", "0-2 1-1 2-0", "%s dogs and <b>%d cats</b>"),
+        ("Usage: %prog and %default", "Emploi : et", "0-0 1-1 2-2", "Emploi : %prog et %default"),
         ("3 &lt; 4 <b>x</b>", "3 < 4 y", "0-0 1-1 2-2 3-3", "3 &lt; 4 <b>y</b>"),
     ],
 )  # fmt: skip

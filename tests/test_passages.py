@@ -11,7 +11,7 @@ from commands import regard as command
 
 import regard
 from regard.api import drafts
-from regard.api.drafts import Draft, Translation, end_alike, join, lower, split, whole
+from regard.api.drafts import Draft, Translation, end_alike, join, lower, split, whole, write_numbers
 from regard.api.flags import NOTES, wrong_with
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
@@ -223,6 +223,17 @@ def test_input_in_another_language_is_flagged(translator):
         ("A budget of €3.4 billion", "Un budget de 34 milliards d'euros", "end", ["number"]),
         ("A budget of €3.4 billion", "Un budget de 3,4 milliards d'euros", "end", []),
         ("1.500 or 1,500,000 cats", "1500 ou 1 500 000 chats", "end", []),
+        ("We come in 10 minutes", "Nous venons dans dix minutes", "end", []),
+        ("On the 12th", "Le douzième", "end", []),
+        ("J'ai 20 ans", "I am twenty", "end", []),
+        ("J'ai 20 ans", "I am twenty-two", "end", ["number"]),
+        ("17 cats", "dix chats", "end", ["number"]),
+        ("10 cats", "dix-sept chats", "end", ["number"]),
+        ("10 and 10 cats", "dix chats", "end", ["number"]),
+        ("Ten and 10", "Dix", "end", ["number"]),
+        ("20 cats", "vingt et un chats", "end", ["number"]),
+        ("It costs $5.", "Ça coûte5 dollars.", "end", ["number"]),
+        ("The web2 costs $5.", "Le web2 coûte 5 dollars.", "end", []),
         ("Only 5 % of it", "Seulement 5 pour cent", "end", []),
         ("Only 5% of it", "Seulement cinq", "end", ["number"]),
         ("Walk 3 km.", "Marchez trois.", "end", ["number"]),
@@ -235,6 +246,29 @@ def test_input_in_another_language_is_flagged(translator):
 )
 def test_output_that_is_no_translation_is_flagged(source: str, written: str, finished: str, expected: list[str]):
     assert wrong_with(source, written, finished, same_language=False) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "written", "expected"),
+    [
+        ("There are 1,200 people.", "Il y a 1,200 personnes.", "Il y a 1_200 personnes."),
+        ("1,200,000 votes", "1,200 000 voix", "1_200_000 voix"),
+        ("It costs 1,234.50 euros", "1,234.50 euros", "1_234,50 euros"),
+        ("There are 1,200 people.", "Il y a 1200 personnes, ou 1 200.", "Il y a 1200 personnes, ou 1 200."),
+        ("1,200 and 11,200 cats", "11,200 et 1,200", "11_200 et 1_200"),
+        ("Version 3.5, 1.200, 1,20 and 1,2000", "3.5, 1.200, 1,20, 1,2000", "3.5, 1.200, 1,20, 1,2000"),
+        ("1,200 cats", "1,300 chats", "1,300 chats"),
+    ],
+)
+def test_large_numbers_are_written_as_in_the_other_language(source: str, written: str, expected: str):
+    expected = expected.replace("_", "\u00a0")
+    assert write_numbers(source, written, "en", "fr") == expected
+    assert write_numbers(source, written, "en", "de") == write_numbers(source, written, "fr", "fr") == written
+
+
+def test_large_numbers_of_french_are_written_as_in_english():
+    assert write_numbers("1\u202f234\u00a0567,50 €", "€1 234 567,50", "fr", "en") == "€1,234,567.50"
+    assert write_numbers("le 14 200 personnes", "on the 14 200 people", "fr", "en") == "on the 14 200 people"
 
 
 def test_a_copy_within_one_language_is_no_fault():

@@ -24,7 +24,7 @@ from site_parts import (
     without_noise,
 )
 
-from regard.api.drafts import end_alike, split
+from regard.api.drafts import end_alike, split, write_numbers
 from regard.api.flags import wrong_with
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, RunError
@@ -129,6 +129,8 @@ def models(runs: dict[str, Path]) -> dict[str, TranslationModel]:
 
 # --- text
 
+EN_FR, FR_EN = ("en", "fr"), ("fr", "en")
+
 
 def test_sentences_end_at_the_same_places(js: Engine) -> None:
     given = texts(400)
@@ -142,12 +144,34 @@ def test_the_same_is_wrong_with_a_translation(js: Engine) -> None:
     given = texts(60)
     draw = random.Random(2)
     pairs = [(text, draw.choice((text, draw.choice(given), text + " x", "a a a a a", ""))) for text in given * 3]
-    sums = ["It costs $5 or 3.4 km.", "5% of 34 kg", "3,4 km, 10 dollars", "€ 5, 1.500 and 1,234.50", "1500 or 1 234,5"]
+    sums = [
+        "10 and 20",
+        "dix, vingt-deux, vingt et un",
+        "ten, 20th",
+        "Ça coûte5 dollars, 10%",
+        "It costs $5 or 3.4 km.",
+        "5% of 34 kg",
+        "3,4 km, 10 dollars",
+        "€ 5, 1.500 and 1,234.50",
+        "1500 or 1 234,5",
+    ]
     pairs += [(one, other) for one in sums for other in sums]
     flags = js.each("text", "wrongWith", [[*pair, "end", False] for pair in pairs])
     assert flags == [wrong_with(*pair, "end", False) for pair in pairs]
     ends = js.each("text", "endAlike", [list(pair) for pair in pairs])
     assert ends == [end_alike(*pair) for pair in pairs]
+    numbers = [
+        "1,200",
+        "1 200",
+        "1\u202f234\u00a0567,50",
+        "1,234,567.5",
+        "11,200",
+        "1,200 000",
+        "1,200,000 and 1,200",
+        "1.2",
+    ]
+    copied = [[f"In 10 {one}.", f"{other} dix", *way] for one in numbers for other in numbers for way in (EN_FR, FR_EN)]
+    assert js.each("text", "writeNumbers", copied) == [write_numbers(*each) for each in copied]
     spoken = ["Ich weiß nicht, was das ist.", "Je ne sais pas où est la gare.", "the cat is not here", *given]
     assert js.each("text", "otherLanguage", [[text, "en"] for text in spoken]) == [
         other_language(text, "en") for text in spoken

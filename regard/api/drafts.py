@@ -22,6 +22,8 @@ _LINE = re.compile(r"[^\n]+")
 # Read instead of the only address of a sentence: models copy this name, and write the preposition that it needs.
 STAND_IN = "Google"
 _STAND_IN = re.compile(rf"(?<!\w){STAND_IN}(?!\w)")
+# The marks between thousands and before decimals in a language.
+NUMBERS = {"en": (",", "."), "fr": ("\u00a0", ",")}
 _ENDS = ("not finite", "stopped", "length", "end", "empty")  # how a sentence ended, the worst first
 
 
@@ -170,6 +172,29 @@ def end_alike(source: str, translation: str) -> str:
     """The translation without a full stop at its end that its source does not have: titles and labels have none."""
     added = source[-1:].isalnum() and translation.endswith(".") and not translation.endswith("..")
     return translation[:-1].rstrip() if added else translation
+
+
+def write_numbers(source: str, translation: str, read: str, write: str) -> str:
+    """The translation with the large numbers of the source as its language writes them: models copy 1,200.50, which is
+    1 200,50 in French. A number without marks, and one with plain spaces, stay."""
+    if read == write or read not in NUMBERS or write not in NUMBERS:
+        return translation
+    (comma, point), (own_comma, own_point) = NUMBERS[read], NUMBERS[write]
+    numbers = re.findall(
+        rf"(?<![\d.,\u00a0])\d{{1,3}}(?:{comma}\d{{3}})+(?:[{point}]\d+)?(?![.,\u00a0]?\d)",
+        source.replace("\u202f", "\u00a0"),
+    )
+    for number in dict.fromkeys(numbers):
+        whole, _, rest = number.partition(point)
+        groups = whole.split(comma)
+        own = own_comma.join(groups) + (own_point + rest if rest else "")
+        found = "[., \u00a0\u202f]?".join(groups) + (f"[.,]{rest}" if rest else "")
+
+        def rewrite(one: re.Match[str], own: str = own) -> str:
+            return one[0] if one[0].isdecimal() or re.sub("[ \u202f]", "\u00a0", one[0]) == own else own
+
+        translation = re.sub(rf"(?<![\d.,]){found}(?![.,]?\d)", rewrite, translation)
+    return translation
 
 
 def put_back(draft: Draft, translated: Sentence) -> str:

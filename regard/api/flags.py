@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from operator import eq
 
@@ -38,6 +38,15 @@ WORDED = {
     "£": "pound|livre|pfund|libra|gbp", "°": "degr|grad", "km": "kilom", "cm": "centim", "mm": "millim", "kg": "kilo",
     "ml": "millilit", "mph": "mile", "km/h": "kilom", "kb": r"\bko\b", "mb": r"\bmo\b", "gb": r"\bgo\b",
 }  # fmt: skip
+# A number from 10 to 20 -> its word in English and French, as patterns.
+SPELLED = {
+    "10": "ten(?:th)?|dix(?:ième)?", "11": "eleven(?:th)?|onz(?:e|ième)", "12": "twel(?:ve|fth)|douz(?:e|ième)",
+    "13": "thirteen(?:th)?|treiz(?:e|ième)", "14": "fourteen(?:th)?|quatorz(?:e|ième)",
+    "15": "fifteen(?:th)?|quinz(?:e|ième)", "16": "sixteen(?:th)?|seiz(?:e|ième)",
+    "17": "seventeen(?:th)?|dix-sept(?:ième)?", "18": "eighteen(?:th)?|dix-huit(?:ième)?",
+    "19": "nineteen(?:th)?|dix-neuf|dix-neuvième", "20": "twent(?:y|ieth)|vingt(?:ième)?(?! et un)",
+}  # fmt: skip
+_GLUED = re.compile(r"[^\W\d_]{3}\d")  # a number without a space after a word
 _UNITS = "|".join(sorted((re.escape(unit) for unit in WORDED if unit.isalpha() or "/" in unit), key=len, reverse=True))
 _QUANTITY = re.compile(rf"[$€£¥](?=\s?\d)|(?<=\d)\s?(?:[%$€£¥°]|(?:{_UNITS})(?!\w))", re.I)
 _SMALL = re.compile(rf"[$€£¥]\s?(\d)(?![.,]?\d)|(?<![\d.,])(\d)\s?(?:[%$€£¥°]|(?:{_UNITS})(?!\w))", re.I)
@@ -97,8 +106,9 @@ def lost_numbers(source: str, translation: str) -> list[str]:
     """The numbers of two digits or more, decimals, amounts, times, symbols, web and e-mail addresses of a sentence that
     its translation does not have.
 
-    Numbers are compared by their digits, so that 1,234.50 and 1 234,50 are the same. An amount of one digit is lost if
-    the translation has neither this digit nor the same numbers as the source otherwise.
+    Numbers are compared by their digits, so that 1,234.50 and 1 234,50 are the same; those from 10 to 20 may be words.
+    An amount of one digit is lost if the translation has neither this digit nor the same numbers as the source
+    otherwise. A number that the translation joins to a word ("coûte5") is lost too.
     """
     lost = []
     if ADDRESS.search(source):
@@ -118,11 +128,19 @@ def lost_numbers(source: str, translation: str) -> list[str]:
             Counter(_NUMBER.findall(_SEPARATOR.sub("", _DECIMAL.sub("_", ADDRESS.sub(" ", text)))))
             for text in (source, translation)
         )
-        lost += (read - wrote).elements()
+        missing = read - wrote
+        lost += (missing - (spelled(missing, lowered) - spelled(missing, source.lower()))).elements()
+        lost += [one for one in _GLUED.findall(lowered) if one not in source.lower()]
         if wrote - read:
             digits = re.findall(r"\d+", translation)
             lost += [one for found in _SMALL.findall(source) for one in found if one and one not in digits]
     return lost
+
+
+def spelled(numbers: Iterable[str], text: str) -> Counter[str]:
+    """How often a text in lower case has the words for numbers."""
+    known = [one for one in numbers if one in SPELLED]
+    return Counter({one: len(re.findall(rf"(?<![\w-])(?:{SPELLED[one]})(?![\w-])", text)) for one in known})
 
 
 def unseen(encoded: Tokenised) -> list[str]:

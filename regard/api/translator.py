@@ -215,9 +215,10 @@ class Translator(Trained):
                 draft.texts[at] = drafts.copy_unknown(draft.encoded, ids, weights, vocabulary, lexicon)
         if not split:
             return
-        base = self.termbase(terms) if terms else None
+        base, languages = self.termbase(terms) if terms else None, (self.source_language, self.target_language)
         for draft in sentences:
             draft.texts = [drafts.end_alike(draft.words, text) for text in draft.texts]
+            draft.texts = [drafts.write_numbers(draft.words, text, *languages) for text in draft.texts]
             if base:
                 draft.texts = [elide(text, base, draft.words, self.target_language) for text in draft.texts]
             if draft.address:

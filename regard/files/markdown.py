@@ -18,9 +18,10 @@ _PREFIX = re.compile(
     r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|#{1,6}[ \t]+"
     r"|\[\^[^\]\s]+\]:[ \t]+)?"
 )
-_MARKER = re.compile(r"[-*+#]|\d")
-# Possessive, so that time is linear.
-_RULE = re.compile(r"\s*+(?:>\s?+)*+\s*+(?:(?:\*\s*+){3,}+|(?:-\s*+){3,}+|(?:_\s*+){3,}+|=++)\s*+")
+_QUOTE = re.compile(r"(?:[ \t]{0,3}>[ \t]?)*")
+_ITEM = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]{1,4}|(?P<note>\[\^))")
+# A rule, the line under a heading, or an empty list item. Possessive, so that time is linear.
+_RULE = re.compile(r"\s*+(?:>\s?+)*+\s*+(?:(?:\*\s*+){3,}+|(?:-\s*+)++|(?:_\s*+){3,}+|=++|[*+])\s*+")
 _DELIMITER = re.compile(r"\s*+(?:>\s?+)*+\s*+\|?+\s*+:?+-++:?+\s*+(?:\|\s*+:?+-++:?+\s*+)*+\|?+\s*+")
 _REFERENCE = re.compile(r"\s{0,3}\[(?!\^)[^\]]+\]:\s")
 # HTML blocks of CommonMark: kinds 1 to 5 end with a mark and stay; kinds 6 and 7 end at an empty line and are HTML.
@@ -38,7 +39,7 @@ _BLOCK = re.compile(
     r"|menu|menuitem|nav|noframes|ol|optgroup|option|p|param|search|section|summary|table|tbody|td|tfoot|th|thead|title"
     r"|tr|track|ul)(?=\s|/?>|$)", re.I,
 )  # fmt: skip
-_ONE_TAG = re.compile(r"</?[A-Za-z][^<>]*>\s*$")
+_ONE_TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*(?:[\s/][^<>]*)?>\s*$")
 _CELL = re.compile(r"(?<!\\)\|")
 _TRAILING = re.compile(r"(?<![ \t])[ \t]++#++[ \t]*+$")
 _BREAK = re.compile(r"(?:(?<! ) {2,}+|\\)\r?$")
@@ -62,22 +63,30 @@ def read(text: str) -> Iterator[Part]:
     if lines[0].rstrip() == "---":
         at = next((n + 1 for n in range(1, len(lines)) if lines[n].rstrip() in ("---", "...")), 0)
         yield from lines[:at]
-    blank = True  # whether the previous line is empty
-    listed = False  # whether a list is open, whose text may be indented
+    blank = True  # whether the previous line ends no paragraph, so that indented code can begin
+    items: list[int] = []  # the columns at which the text of the open list items begins
+    quoted = 0  # the depth of the quotation that they are in
     while at < len(lines):
         line = lines[at]
         fence = _FENCE.match(line)
         if fence:
             last = next((n for n in range(at + 1, len(lines)) if _closes(lines[n], fence[1])), len(lines) - 1)
             yield "".join(lines[at : last + 1])
-            at, blank = last + 1, False
+            at, blank = last + 1, True
             continue
-        if not line.strip() or _RULE.fullmatch(line) or _REFERENCE.match(line):
-            blank = blank if line.strip() else True
+        quote = _QUOTE.match(line)
+        assert quote is not None
+        rest = line[quote.end() :]
+        if not rest.strip() or _RULE.fullmatch(line) or _REFERENCE.match(line):
             if line:
                 yield line
-            at += 1
+            at, blank = at + 1, True
             continue
+        indent = _width(rest[: len(rest) - len(rest.lstrip(" \t"))])
+        if quote[0].count(">") != quoted:  # another block, with lists of its own
+            items, quoted = [], quote[0].count(">")
+        if blank:
+            items = [column for column in items if column <= indent]
         prefix = _PREFIX.match(line)
         assert prefix is not None
         last, raw = _html_block(lines, at, line[prefix.end() :])
@@ -86,12 +95,13 @@ def read(text: str) -> Iterator[Part]:
             yield from [block] if raw else html.read(block)
             at, blank = last, True
             continue
-        if blank and not listed and re.match(r" {4}|\t", line):  # indented code
+        if blank and indent >= max(items, default=0) + 4:  # indented code
             yield line
             at += 1
             continue
-        marked = _MARKER.search(prefix[0].replace(">", ""))
-        listed = bool(marked) or (listed and line[:1] in " \t")
+        if item := _ITEM.match(prefix[0], quote.end()):
+            column = 4 if item["note"] else _width(line[quote.end() : item.end()])
+            items = [*(one for one in items if one <= indent), column]
         if _begins_table(lines, at):
             yield from row(line)
             yield lines[at + 1]
@@ -106,7 +116,12 @@ def read(text: str) -> Iterator[Part]:
                 last += 1
         yield prefix[0]
         yield from segment(lines[at:last], len(prefix[0]))
-        at, blank = last, False
+        at, blank = last, "#" in prefix[0]
+
+
+def _width(space: str) -> int:
+    """The columns that the beginning of a line takes."""
+    return len(space.expandtabs(4))
 
 
 def _html_block(lines: list[str], at: int, rest: str, inside: bool = False) -> tuple[int, bool]:

@@ -211,12 +211,18 @@ class Placer:
         waiting = [root]
         while waiting:  # choose the target words of every pair, in each node the longest pair first
             node = waiting.pop()
-            free = [node.words]
+            free, empty = [node.words], []
             for pair in sorted(node.inside, key=lambda pair: pair.source[0] - pair.source[1]):
-                first, last = pair.words = self._best(pair, free, node)
-                if first < last:
-                    parts = [part for a, b in free for part in ((a, min(b, first)), (max(a, last), b))]
-                    free = [part for part in parts if part[0] < part[1]]
+                found = self._best(pair, free)
+                if found is None:
+                    empty.append(pair)
+                    continue
+                first, last = pair.words = found
+                parts = [part for a, b in free for part in ((a, min(b, first)), (max(a, last), b))]
+                free = [part for part in parts if part[0] < part[1]]
+            for pair in empty:  # at the expected position, outside of all other pairs
+                at = pair.source[0]
+                pair.words = self._outside(self._gap(at, node.words), at, node)
             waiting += node.inside
         start, end = self._extent(root.words)
         fragments = [Fragment(self.text[:start])]
@@ -225,8 +231,8 @@ class Placer:
 
     # --- pairs
 
-    def _best(self, pair: Node, free: Sequence[Range], parent: Node) -> Range:
-        """The run of words within `free` with the most words of the pair and the fewest others."""
+    def _best(self, pair: Node, free: Sequence[Range]) -> Range | None:
+        """The run of words within `free` with the most words of the pair and the fewest others, if there is one."""
         best, chosen = 0, None
         belonging = self._belonging(pair.source)
         for first, last in free:
@@ -239,9 +245,8 @@ class Placer:
                 total, before = total + 1, number + 1
                 if total > best or (chosen and chosen[0] == begin and total == best):  # prefer the longer of equal runs
                     best, chosen = total, (begin, number + 1)
-        if chosen is None:  # no linked words: an empty pair at the expected position
-            gap = self._gap(pair.source[0], parent.words)
-            return self._outside(gap, pair.source[0], parent)
+        if chosen is None:
+            return None
         begin, end = chosen
         # An elided word (n', l') belongs to the word that follows it.
         while end - begin > 1 and self.text[(after := self.target[end - 1][1]) - 1] in "'’" and after in self.begun:

@@ -7,18 +7,19 @@ are marked as fuzzy, so that a person reviews them. Obsolete messages (#~) stay.
 import re
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from regard.errors import DataError
 from regard.files import html
 from regard.files.place import spell
-from regard.files.segment import Builder, Part, Review, Segment, as_it_is, find_placeholders, framed, has_words
+from regard.files.segment import SIZED, Builder, Part, Review, Segment, as_it_is, find_placeholders, framed, has_words
 
 _LINE = re.compile(r'\s*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d{1,3}\])?)\s*)?"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPED = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', **{shown: f"\\{letter}" for letter, shown in _LETTERS.items()}})
+_SIZED = re.compile(SIZED)
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 CHARSET = re.compile(rb"charset=(?!CHARSET\b)([A-Za-z0-9_.:-]+)")  # a template has CHARSET
 _LANGUAGE = re.compile(r"^Language:[ \t]*(\S+)", re.M)
@@ -94,10 +95,13 @@ def literals(source: str, flags: list[str], newline: str) -> Iterator[Part]:
 def words_of(text: str, directives: bool = False) -> Builder:
     """The words of a message; its placeholders, tags and references such as &amp; are protected."""
     builder = Builder(find=partial(find_placeholders, directives=directives))
-    for token in html.scan(text):
-        if token.name is None:
-            builder.words_around(token.raw, _ENTITY, "word")
-        else:
+    for plain, tokens in groupby(
+        html.scan(text), lambda token: token.name is None or bool(_SIZED.fullmatch(token.raw))
+    ):
+        if plain:
+            builder.words_around("".join(token.raw for token in tokens), _ENTITY, "word")
+            continue
+        for token in tokens:
             html.add_tag(builder, token)
     return builder
 

@@ -118,7 +118,8 @@ class Aligned(NamedTuple):
 # --- placeholders
 _FIELD = r"%(?P<numbered>\d+\$|\([^()\s%]{1,80}\))?[-+#0'{space}]*+(?:\*|\d++)?+(?:\.(?:\*|\d++))?+(?:hh|ll|[hlqLjzt])?"
 _UNIT = r"(?:(?<=[dfgi])(?:%%|[a-zA-Z]{1,2}(?![a-zA-Z])))?"  # %.3fs and %d%% are one placeholder
-_PRINTF = _FIELD.replace("{space}", "") + rf"(?:[ds@]|(?<=\d)[eEfFgG]|[iouxXeEfFgGcra](?![a-zA-Z])){_UNIT}"
+SIZED = r"<PRI[a-zA-Z0-9]{1,12}>"  # gettext's form of C's "%" PRIuMAX
+_PRINTF = _FIELD.replace("{space}", "") + rf"(?:[ds@]|{SIZED}|(?<=\d)[eEfFgG]|[iouxXeEfFgGcra](?![a-zA-Z])){_UNIT}"
 _PERCENT = r"\d[\d.,]{0,40}\s?%%|%%"
 # Web and e-mail addresses, absolute paths, @names and #topics.
 ADDRESS = re.compile(
@@ -134,11 +135,12 @@ _MARKS = ".,;:!?…)]}'’»”"  # at the end of an address, part of the senten
 _DIGITS = r"(?<!\d)\d{50,}"  # not a number that a sentence has; a model would write it digit by digit
 _OTHERS = rf"<%|[$#]?\{{|%[A-Z][A-Z_]+%|{SYMBOL.pattern}|{_DIGITS}"
 _START = re.compile(
-    rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|(?P<printf>(?:(?<!\d)(?<!\d\s)|(?=%[sd](?!\w)|%\.\d)){_PRINTF})|{_OTHERS}"
+    rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|%(?:prog|default)\b|(?P<printf>(?:(?<!\d)(?<!\d\s)|(?=%[sd](?!\w)|%\.\d)){_PRINTF})|{_OTHERS}"
 )
 # In a format string every % begins a directive.
 _DIRECTIVE = re.compile(
-    rf"(?P<address>{ADDRESS.pattern})|{_PERCENT}|(?P<printf>{_FIELD.replace('{space}', ' ')}[a-zA-Z@]{_UNIT})|{_OTHERS}"
+    rf"(?P<address>{ADDRESS.pattern})|{_PERCENT}"
+    rf"|(?P<printf>{_FIELD.replace('{space}', ' ')}(?:[a-zA-Z@]|{SIZED}){_UNIT})|{_OTHERS}"
 )
 # A name or format in single braces; other text in braces is prose.
 _NAMED = re.compile(

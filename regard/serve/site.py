@@ -20,7 +20,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from regard.api.flags import NOTES, WORDED
+from regard.api.drafts import NUMBERS
+from regard.api.flags import NOTES, SPELLED, WORDED
 from regard.api.tracing import name_of
 from regard.core.normalise import Causal
 from regard.data.subwords import Subwords
@@ -283,7 +284,9 @@ def constants() -> dict[str, Any]:
             "names": common.IN_NAMES.split(),
         },
         "symbol": SYMBOL.pattern,
+        "numbers": NUMBERS,
         "units": WORDED,
+        "spelled": SPELLED,
         "notes": {**NOTES, "kept": KEPT},
         "limits": {
             name: getattr(limits, name)

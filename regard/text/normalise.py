@@ -16,8 +16,8 @@ FORMS = ("none", *UNICODE, PUNCTUATION, QUOTES)
 _MARKS = "“”„‟«»‘’‚‛´‐‑‒–−\u00a0\u2009\u202f"
 ASCII = dict(zip(_MARKS, '"' * 6 + "'" * 5 + "-" * 5 + " " * 3, strict=True))
 _MARK = re.compile(f"[{_MARKS}]")  # faster than `str.translate` for rare marks
-QUOTE_MARKS = "“”„‟‘’‚‛´"
-_QUOTE = re.compile(f"[{QUOTE_MARKS}]")
+QUOTE_MARKS = {mark: ASCII[mark] for mark in "“”„‟‘’‚‛´‐‑"} | dict.fromkeys("\u2009\u202f", "\u00a0")
+_QUOTE = re.compile(f"[{''.join(QUOTE_MARKS)}]")
 _FOLDED = str.maketrans('"—―', "'--")
 _DASH = re.compile(r"(?<!\w)[—―]|[—―](?!\w)")
 # A single quotation mark may be an apostrophe: it quotes if it begins a word and another one ends a word. A quotation
@@ -53,9 +53,9 @@ def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten
     """Apply a Unicode normal form, `PUNCTUATION` or `QUOTES`, and lower case. Lone surrogates become U+FFFD.
 
     `PUNCTUATION` writes quotation marks, apostrophes, dashes and spaces as ASCII, character by character: ‘new’ and
-    «new» become "new". `QUOTES` does the same but leaves « », dashes and spaces, which a French text needs. Their rules
-    for ' were made for English and French. Lower-casing is also character by character, without context (a final sigma
-    becomes a plain one).
+    «new» become "new". `QUOTES` does the same but leaves « », dashes and no-break spaces, which a French text needs;
+    narrow and thin spaces become no-break spaces. Their rules for ' were made for English and French. Lower-casing is
+    also character by character, without context (a final sigma becomes a plain one).
     """
     if not text.isascii() and _has_surrogates(text):
         text = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
@@ -106,7 +106,8 @@ def _has_surrogates(text: str) -> bool:
 def _straight(text: str, form: str) -> str:
     """Punctuation as ASCII, in the same number of characters; quoted text in double quotation marks."""
     if not text.isascii():
-        text = (_MARK if form == PUNCTUATION else _QUOTE).sub(lambda found: ASCII[found[0]], text)
+        pattern, marks = (_MARK, ASCII) if form == PUNCTUATION else (_QUOTE, QUOTE_MARKS)
+        text = pattern.sub(lambda found: marks[found[0]], text)
         if form == PUNCTUATION and ("—" in text or "―" in text):
             text = _DASH.sub("-", text)
     return _CUT_OFF.sub('"', _QUOTED.sub(r'"\1"', text)) if _BORDER.search(text) else text

@@ -36,7 +36,7 @@ def test_patterns_of_the_package_are_found_wherever_they_are_written():
         ("regard.api.terms", r"\w+|[^\w\s]", "findall"),
     } <= found
     assert ("regard.files.html", "</word", "findall") in found, "an f-string, with a word for what is not known"
-    assert ("regard.files.markdown", r" {4}|\t", "match") in found
+    assert ("regard.files.po", r"nplurals\s*=\s*\d", "match") in found
     assert any(name == "regard.files.segment" and "www" in pattern for name, pattern, _ in found), "made of parts"
 
 

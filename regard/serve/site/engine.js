@@ -7,7 +7,7 @@ import constants from "./constants.js";
 import { bare, labels, pageTree, store } from "./drawn.js";
 import * as ort from "./ort.mjs";
 import { largest, longest, search } from "./search.js";
-import { drafts, END, endAlike, hasPlaceholders, otherLanguage, PAD, points, START, UNKNOWN, unseen, Vocabulary, wordsOf, wrongWith } from "./text.js";
+import { drafts, END, endAlike, hasPlaceholders, otherLanguage, PAD, points, START, UNKNOWN, unseen, Vocabulary, wordsOf, writeNumbers, wrongWith } from "./text.js";
 
 const BEST = 10; // words of the output to list
 const LIKELIEST = 3; // words that a layer would predict
@@ -323,7 +323,7 @@ export class Model {
       const live = parts.length === 1 && partial ? this.live(partial) : undefined;
       const found = await this.search(draft.encoded.ids, { beam, signal, observe: live });
       let own = await this.spell(draft.encoded, found.ids, signal);
-      own = endAlike(draft.words, own);
+      own = writeNumbers(draft.words, endAlike(draft.words, own), this.plain.source_language, this.plain.target_language);
       if (draft.recased) own = own.toUpperCase();
       const seen = this.flags(draft.encoded);
       for (const flag of [...seen.flags, ...wrongWith(draft.source, own, found.ended, this.same)]) flags.add(flag);

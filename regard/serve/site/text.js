@@ -89,7 +89,7 @@ function chunks(characters, form) {
 }
 
 const MARK = new RegExp(`[${Object.keys(constants.marks).join("")}]`, "gu");
-const QUOTE = new RegExp(`[${constants.quotes}]`, "gu");
+const QUOTE = new RegExp(`[${Object.keys(constants.quotes).join("")}]`, "gu");
 const DASH = new RegExp(`(?<![${LETTER}])[—―]|[—―](?![${LETTER}])`, "gu");
 // Of any case, as Python takes it: ſ is an s, and so are ı and İ an i.
 const ELIDED = `(?!\\p{Nd}|(?:[nNsSſtT]|[eE][mM]|[nN][eE]|[tT][iIıİ][lL]|[tT][iIıİ][sSſ]|[tT][wW][aA][sSſ])(?![${LETTER}]))`;
@@ -100,11 +100,11 @@ const QUOTED = new RegExp(
 const CUT_OFF = new RegExp(`'(?:(?<=^.)|(?<=[:,] .))${ELIDED}(?=[A-ZÀ-ÖØ-Þ])|'(?<=[.!?,].)(?![${LETTER}])`, "gu");
 
 /** Punctuation as ASCII, in the same number of characters; quoted text in double quotation marks. */
-const straight = (text, marks) =>
-  text.replace(marks, (mark) => constants.marks[mark]).replace(QUOTED, '"$1"').replace(CUT_OFF, '"');
+const straight = (text, pattern, marks) =>
+  text.replace(pattern, (mark) => marks[mark]).replace(QUOTED, '"$1"').replace(CUT_OFF, '"');
 const STRAIGHT = {
-  punctuation: (text) => straight(text.replace(DASH, "-"), MARK),
-  quotes: (text) => straight(text, QUOTE), // « », dashes and spaces stay
+  punctuation: (text) => straight(text.replace(DASH, "-"), MARK, constants.marks),
+  quotes: (text) => straight(text, QUOTE, constants.quotes), // « », dashes and no-break spaces stay
 };
 
 // --- vocabularies
@@ -558,6 +558,29 @@ export function endAlike(source, translation) {
   return added ? translation.slice(0, -1).replace(new RegExp(`[${SPACES}]+$`, "u"), "") : translation;
 }
 
+/** The translation with the large numbers of the source as its language writes them. */
+export function writeNumbers(source, translation, read, write) {
+  const languages = constants.numbers;
+  if (read === write || !(read in languages) || !(write in languages)) return translation;
+  const [[comma, point], [ownComma, ownPoint]] = [languages[read], languages[write]];
+  const grouped = new RegExp(
+    `(?<![\\p{Nd}.,\u00a0])\\p{Nd}{1,3}(?:${comma}\\p{Nd}{3})+(?:[${point}]\\p{Nd}+)?(?![.,\u00a0]?\\p{Nd})`,
+    "gu",
+  );
+  for (const number of new Set(source.replaceAll("\u202f", "\u00a0").match(grouped) ?? [])) {
+    const [whole, rest] = number.split(point),
+      groups = whole.split(comma);
+    const own = groups.join(ownComma) + (rest ? ownPoint + rest : "");
+    const found = new RegExp(
+      `(?<![\\p{Nd}.,])${groups.join("[., \u00a0\u202f]?")}${rest ? `[.,]${rest}` : ""}(?![.,]?\\p{Nd})`,
+      "gu",
+    );
+    const rewritten = (one) => (/^\p{Nd}+$/u.test(one) || one.replace(/[ \u202f]/g, "\u00a0") === own ? one : own);
+    translation = translation.replace(found, rewritten);
+  }
+  return translation;
+}
+
 // --- what may be wrong
 
 const OTHER_WORDS = /[^\p{N}_\P{L}]+|[\p{L}]+/gu;
@@ -600,6 +623,7 @@ const SMALL = new RegExp(
 );
 const TIME = /(?<![\p{Nd}:.,])(\p{Nd}{1,2})\s?[:hH.]\s?([0-5]\p{Nd})(?![\p{Nd}:.,]?\p{Nd})/gu;
 const CLOCK = /(?<![\p{Nd}:.,])(\p{Nd}{1,2}):([0-5]\p{Nd})(?![\p{Nd}:.,]?\p{Nd})/gu;
+const GLUED = /[\p{L}\p{Nl}\p{No}]{3}\p{Nd}/gu; // a number without a space after a word
 
 const PLACEHOLDER = /%[sd@]|%\(\w+\)|<%|[$#]?\{[^\s{}]*\}|%[A-Z][A-Z_]+%/u;
 
@@ -625,7 +649,7 @@ export function wrongWith(source, translation, finished, same) {
 function lostNumbers(source, translation) {
   const trimmed = (address) => address.replace(/(?<![.,;:!?…)\]}'’»”])[.,;:!?…)\]}'’»”]+$/u, "");
   if ((source.match(ADDRESS) ?? []).some((one) => !translation.includes(trimmed(one)))) return true;
-  if (fewer(source.match(SYMBOL) ?? [], translation.match(SYMBOL) ?? [])) return true;
+  if (missing(source.match(SYMBOL) ?? [], translation.match(SYMBOL) ?? []).length) return true;
   if (!/\p{Nd}/u.test(source)) return false;
   const lowered = translation.toLowerCase();
   for (const [found] of source.matchAll(QUANTITY)) {
@@ -644,20 +668,29 @@ function lostNumbers(source, translation) {
       .match(/\p{Nd}+_\p{Nd}+|\p{Nd}{2,}/gu) ?? [];
   const read = numbers(source),
     wrote = numbers(translation);
-  if (fewer(read, wrote)) return true;
+  const small = source.toLowerCase();
+  const left = missing(read, wrote);
+  if ([...new Set(left)].some((one) => left.filter((other) => other === one).length > Math.max(0, spelled(one, lowered) - spelled(one, small)))) return true;
+  if ((lowered.match(GLUED) ?? []).some((one) => !small.includes(one))) return true;
   const digits = translation.match(/\p{Nd}+/gu) ?? [];
-  return fewer(wrote, read) && [...source.matchAll(SMALL)].some((found) => !digits.includes(found[1] ?? found[2]));
+  return missing(wrote, read).length > 0 && [...source.matchAll(SMALL)].some((found) => !digits.includes(found[1] ?? found[2]));
 }
 
-/** Whether the second list has one of the first fewer times. */
-function fewer(first, second) {
+/** What the first list has more often than the second. */
+function missing(first, second) {
   const left = [...second];
-  return first.some((one) => {
+  return first.filter((one) => {
     const at = left.indexOf(one);
     if (at >= 0) left.splice(at, 1);
     return at < 0;
   });
 }
+
+/** How often a text in lower case has the word for a number. */
+const spelled = (number, text) =>
+  number in constants.spelled
+    ? (text.match(new RegExp(`(?<![${LETTER}-])(?:${constants.spelled[number]})(?![${LETTER}-])`, "gu")) ?? []).length
+    : 0;
 
 /** Whether some stretch of words says the same thing over and over. */
 function loops(words) {
