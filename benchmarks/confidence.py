@@ -4,6 +4,7 @@
     python benchmarks/confidence.py data runs/mine --sets newstest2014 --lines 500 --broken 125
     python benchmarks/confidence.py data en-fr --sets newstest2014,europarl,tatoeba --drawn docs/confidence.svg
     python benchmarks/confidence.py data en-fr --origins --lines 600      # newstest2013, by the language of its authors
+    python benchmarks/confidence.py data en-fr/cho --signals              # would further signals help?
     python benchmarks/confidence.py data en-fr --cost 60                  # what it costs, with one thread
 
 The sets are newstest2014, the Europarl test set, the held-out part of Tatoeba, and captions of Multi30k with their
