@@ -4,6 +4,7 @@
     python benchmarks/confidence.py data runs/mine --sets newstest2014 --lines 500 --broken 125
     python benchmarks/confidence.py data en-fr --sets newstest2014,europarl,tatoeba --drawn docs/confidence.svg
     python benchmarks/confidence.py data en-fr --origins --lines 600      # newstest2013, by the language of its authors
+    python benchmarks/confidence.py data en-fr/cho --signals              # would further signals help?
     python benchmarks/confidence.py data en-fr --cost 60                  # what it costs, with one thread
 
 The sets are newstest2014, the Europarl test set, the held-out part of Tatoeba, and captions of Multi30k with their
@@ -18,6 +19,7 @@ import hashlib
 import json
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,13 @@ from regard.api.confidence import decode_texts, force_texts
 from regard.api.translator import Translator
 from regard.evaluate.confidence import (
     BREAKS,
+    DETACHED,
     Calibration,
     Decoded,
     Judged,
     auroc,
     calibration_error,
+    fit,
     reliability,
     sentence_signals,
     word_labels,
@@ -58,6 +62,7 @@ def main() -> None:
     parser.add_argument("--kept", type=Path, help="folder that keeps the translations of each model")
     parser.add_argument("--drawn", type=Path, help="reliability diagram of the first model")
     parser.add_argument("--origins", action="store_true", help="only judge newstest2013, by origin")
+    parser.add_argument("--signals", action="store_true", help="only try further signals, on newstest2013")
     parser.add_argument("--cost", type=int, default=0, metavar="LINES", help="only measure the time of LINES lines")
     given = parser.parse_args()
     years = {year: read_pairs(given.data / f"newstest.en-fr/newstest{year}") for year in (2013, 2014)}
@@ -73,6 +78,9 @@ def main() -> None:
             cost(translator, [pair[::turn][0] for pair in years[2013][: given.cost]])
             continue
         print(f"\n## {name}: fitted to {found.about['sentences']} sentences, {found.about['words']} words\n")
+        if given.signals:
+            try_signals(translator, decode, [pair[::turn] for pair in years[2013]])
+            continue
         if given.origins:
             for at, origin in enumerate(ORIGINS):
                 pairs = spaced(years[2013][500 * at : 500 * (at + 1)], given.lines // len(ORIGINS))
@@ -201,6 +209,39 @@ def compare(how: str, kind: str, found: Calibration, true: list[Judged], detache
         f"{auroc(*rated):.3f}; left empty at --min-confidence 0.3: {(rated[1] < 0.3).mean():.3f}",
         flush=True,
     )
+
+
+TRIED: dict[str, Callable[[np.ndarray], float]] = {  # of the log-probabilities of the tokens
+    "first token": lambda each: each[0],
+    "least likely token": lambda each: each.min(),
+    "standard deviation": lambda each: each.std(),
+}
+
+
+def try_signals(translator: Translator, decode: Kept, pairs: Pairs) -> None:
+    """AUROC with each of `TRIED` beside the signals of a sentence: fitted to the first 1,000 lines of newstest2013 and
+    judged on 400 of the others; a quarter of the lines is broken in each way."""
+
+    def collect(pairs: Pairs, seed: int) -> tuple[list[Judged], list[Decoded]]:
+        """True translations, and broken ones."""
+        sources, rng = [source for source, _ in pairs], random.Random(seed)
+        texts = [[change(source, rng) for source in sources[::4]] for change in BREAKS.values()]
+        broken = [one for some in (*texts, [pair[1] for pair in pairs[::4]]) for one in decode(some)]
+        written, others = [one.text for one in decode(sources[::4])], [*sources[1:], *sources[:1]][::4]
+        return score_texts(decode, pairs, 1), [*broken, *force_texts(translator, others, written)]
+
+    def signals(some: list[Decoded], more: list[str]) -> np.ndarray:
+        each = [np.array(one.logprobs or [-20.0]) for one in some]
+        tried = np.array([[TRIED[name](one) for name in more] for one in each])
+        return np.column_stack([np.stack([*map(sentence_signals, some)]), tried])
+
+    (true, broken), (judged, detached) = collect(pairs[:1000], 0), collect(pairs[1000::5], 1)
+    labels = np.array([*(one.chrf for one in true), *[0.0] * len(broken)])
+    weights = np.repeat([1.0, DETACHED * len(true) / len(broken)], [len(true), len(broken)])
+    for more in ([], *([name] for name in TRIED), [*TRIED]):
+        found = fit(signals([*(one.found for one in true), *broken], more), labels, weights)
+        sides = (found(signals(some, more)) for some in ([one.found for one in judged], detached))
+        print(f"  {', '.join(more) or 'as it is'}: AUROC {auroc(*sides):.4f}", flush=True)
 
 
 def mean_logprob(some: list[Decoded]) -> np.ndarray:

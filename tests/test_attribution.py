@@ -221,7 +221,7 @@ def test_a_row_that_is_an_estimate_is_noted(monkeypatch):
     assert noted() == []
     for name in ("ESTIMATED", "COMPLETE"):
         monkeypatch.setattr(attribution, name, 0)
-    assert "too abruptly for integrated gradients in 2 of 2 tokens" in " ".join(noted())
+    assert "too abruptly for integrated gradients in 3 of 3 tokens" in " ".join(noted())
 
 
 def test_parts_are_short_where_the_log_probability_changes(monkeypatch):
@@ -366,17 +366,20 @@ def test_a_recurrence_in_place_of_self_attention_is_named():
 
 # --- translators and traces
 
-TEXT = "the black cat sleeps ."
+TEXT, WRITTEN = "the black cat sleeps .", "le chat noir dort ."
 
 
 def test_pieces_are_merged_into_words_as_those_of_attention_are():
     translator = trained.translator("heads")
-    trace = translator.look(TEXT, by=["attention", "alti", "gradient"])
+    trace = translator.look(TEXT, WRITTEN, by=["attention", "alti", "gradient"])
     for name, found in trace.attributions.items():
         table = arrange(trace, layer=name, special=True)
         assert found.rows == tuple(row.text for row in table.rows)
         assert found.columns == tuple(column.text for column in table.columns)
         if METHODS[name].contrasts:
+            sums = trace.attention[name].weights[0].sum(-1)  # shares of the positive values, where there are any
+            assert np.allclose(sums[sums > 0], 1, atol=1e-5)
+            assert (sums > 0).sum() > 1
             by_hand = found.matrix.clip(min=0)
             total = by_hand.sum(-1, keepdims=True)
             assert len(found.rows) < len(trace.target.tokens) or np.allclose(table.weights, by_hand / total, atol=1e-5)
@@ -386,16 +389,16 @@ def test_pieces_are_merged_into_words_as_those_of_attention_are():
     assert trace.attributions["gradient"].source_share is None
     drawn = arrange(trace, special=True)  # the head that a picture without a choice shows
     assert np.allclose(trace.attributions["attention"].matrix, drawn.weights, atol=1e-6)
-    alone = translator.attribute(TEXT, method="alti")
+    alone = translator.attribute(TEXT, WRITTEN, "alti")
     assert np.allclose(alone.matrix, trace.attributions["alti"].matrix)
-    pieces = translator.attribute(TEXT, method="alti", words=False)
+    pieces = translator.attribute(TEXT, WRITTEN, "alti", words=False)
     assert pieces.matrix.shape == (len(trace.target.tokens), len(trace.source.tokens))
 
 
 def test_a_word_of_many_pieces_is_occluded_at_once():
     translator = trained.translator("heads")
-    trace = translator.look(TEXT)
-    found = translator.attribute(TEXT, method="occlusion-masked", words=False)
+    trace = translator.look(TEXT, WRITTEN)
+    found = translator.attribute(TEXT, WRITTEN, "occlusion-masked", words=False)
     groups = [list(column.tokens) for column in arrange(trace, special=True).columns]
     assert max(map(len, groups)) > 1
     for group in groups:
@@ -403,9 +406,9 @@ def test_a_word_of_many_pieces_is_occluded_at_once():
 
 
 def test_attributions_are_kept_with_a_trace(tmp_path):
-    trace = trained.translator("heads").look(TEXT, by=["gradient", "occlusion-removed"], against="le")
+    trace = trained.translator("heads").look(TEXT, WRITTEN, by=["gradient", "occlusion-removed"], against="le")
     assert list(trace.attributions) == ["gradient against le", "occlusion-removed against le"]
-    trace = trained.translator("heads").look(TEXT, by=["rollout", "occlusion-removed"])
+    trace = trained.translator("heads").look(TEXT, WRITTEN, by=["rollout", "occlusion-removed"])
     back = Trace.load(trace.save(tmp_path / "trace.json"))
     assert back == trace
     for name, found in trace.attributions.items():
