@@ -455,6 +455,7 @@ export class Model {
       const norms = heads.map((head) => range(rows).map((t) => Math.hypot(...context[once ? 0 : t].slice(head * size, (head + 1) * size))));
       traced[name] = {
         name,
+        method: null,
         weights,
         kind,
         layer: fixed.layer ?? kinds[kind],
@@ -517,7 +518,10 @@ export class Model {
     this.probabilities(side.tokens, written, logits);
     if (this.plain.confidence) this.rate(encoded.text, plain, side.tokens);
     const source = tokensOf(encoded, true);
-    if (by != null) Object.assign(attention, await this.attribute(by, against, { attention, encoded, source, written, signal }));
+    if (by != null) {
+      const found = await this.attribute(by, against, { attention, encoded, source, written, signal });
+      attention[found.name] = found;
+    }
     const { layout, about_trace: about, kind } = this.plain;
     const answer = pageTree({
       model: { kind, layers: layout.layers, ...about, ...(layout.key_heads ? { key_heads: layout.key_heads } : {}) },
@@ -561,7 +565,6 @@ export class Model {
   /** From which source words each written word came, by a method, as a module of the trace. */
   async attribute(by, against, { attention, encoded, source, written, signal }) {
     const [method, place] = by.split(":"),
-      name = against ? `${by} against ${against}` : by,
       words = labels(source.text, source.tokens, true).map(({ tokens }) => tokens);
     if (!contrasts(method)) {
       const [layer, head, shift] = place ? place.split(".").map(Number) : ["layer", "head", "shift"].map((part) => this.plain.heads[part]);
@@ -569,12 +572,12 @@ export class Model {
         seen = cross[layer ?? Math.max(cross.length - 2, 0)];
       if (!seen) throw new Refused(422, `There is no layer ${layer} of attention over the source; it has ${cross.length}.`);
       if (head >= seen.weights.length) throw new Refused(422, `There is no head ${head}: this attention has ${seen.weights.length}.`);
-      return { [name]: asModule(name, method, attend(seen, head, shift ?? 0), words) };
+      return asModule(attention, by, against, attend(seen, head, shift ?? 0), words);
     }
     const other = against == null ? null : this.candidate(against);
     const value = other === null ? logprobOf : (logits, id) => logits[id] - logits[other];
     const values = await occlude(method, encoded.ids, words, (rows) => this.forced(rows, written, [], value, signal));
-    return { [name]: asModule(name, method, values, words) };
+    return asModule(attention, by, against, values, words);
   }
 
   /** The token that a word begins with, to compare others with; a piece of the vocabulary is that token. */
