@@ -50,7 +50,7 @@ from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
 from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 from regard.symbols import UNKNOWN
 
-LEAST = 1e-30  # added to a probability before its logarithm: most words cannot be copied from a source
+LEAST = 1e-30  # of a probability whose logarithm is taken: most words cannot be copied from a source
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def write_and_copy(written: Tensor, writes: Tensor, weights: Tensor, source: Ten
     The logit, since 1 - p_gen has few digits left where almost nothing is copied.
     """
     copied = torch.zeros_like(written).scatter_add(-1, source, weights)  # [B, T, V]
-    return torch.logaddexp(logsigmoid(writes) + written, logsigmoid(-writes) + (copied + LEAST).log())
+    return torch.logaddexp(logsigmoid(writes) + written, logsigmoid(-writes) + copied.clamp(min=LEAST).log())
 
 
 class Switch(nn.Module):

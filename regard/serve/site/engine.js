@@ -7,7 +7,7 @@ import constants from "./constants.js";
 import { bare, labels, pageTree, store } from "./drawn.js";
 import * as ort from "./ort.mjs";
 import { largest, longest, search } from "./search.js";
-import { drafts, END, endAlike, hasPlaceholders, otherLanguage, PAD, points, START, UNKNOWN, unseen, Vocabulary, wordsOf, wrongWith } from "./text.js";
+import { copyUnknown, drafts, END, endAlike, hasPlaceholders, otherLanguage, PAD, points, START, stripEnd, UNKNOWN, unseen, Vocabulary, wordsOf, wrongWith } from "./text.js";
 
 const BEST = 10; // words of the output to list
 const LIKELIEST = 3; // words that a layer would predict
@@ -360,18 +360,11 @@ export class Model {
     const cross = Object.values(trace.attention).filter(({ kind }) => kind === "cross");
     const seen = layer === null ? (cross.at(-2) ?? cross[0]) : cross[layer];
     const moved = shift ?? this.plain.layout.shift;
-    const characters = points(encoded.text);
-    const words = [...ids.entries()]
-      .filter(([, id]) => id === UNKNOWN)
-      .map(([t]) => {
-        const row = Math.min(t + moved, ids.length);
-        const weights = encoded.ids.map((_, s) => (head === null ? sum(seen.weights.map((one) => one[row][s])) : seen.weights[head][row][s]));
-        const [start, end] = encoded.spans[largest(weights, 1)[0]];
-        return characters.slice(start, end).join("").trim();
-      });
-    const parts = target.decode(ids).split(target.pieces[UNKNOWN]);
-    if (parts.length !== words.length + 1) return target.decode(ids);
-    return parts.map((part, at) => part + (words[at] ?? "")).join("");
+    const weights = ids.map((_, t) => {
+      const row = Math.min(t + moved, ids.length);
+      return encoded.ids.map((_, s) => (head === null ? sum(seen.weights.map((one) => one[row][s])) : seen.weights[head][row][s]));
+    });
+    return copyUnknown(encoded, ids, weights, target);
   }
 
   /** An observer of a search that passes on the best translation so far. */
@@ -782,7 +775,7 @@ export class Model {
 
   /** The ids of a translation or a prefix, given as text or pieces. */
   ids(given, name) {
-    if (typeof given === "string") return this.sizes(this.target.encode(given.trimEnd()).ids, name);
+    if (typeof given === "string") return this.sizes(this.target.encode(stripEnd(given)).ids, name);
     const ids = given.map((piece) => {
       const id = this.target.numbers.get(piece);
       if (!(id > END)) throw new Refused(422, `There is no piece '${piece.slice(0, 40)}' in the target vocabulary.`);
