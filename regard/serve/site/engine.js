@@ -6,7 +6,7 @@ import { rateWords } from "./confidence.js";
 import constants from "./constants.js";
 import { bare, labels, pageTree, store } from "./drawn.js";
 import * as ort from "./ort.mjs";
-import { largest, longest, search } from "./search.js";
+import { largest, logTotal, longest, search } from "./search.js";
 import { copyUnknown, drafts, END, endAlike, hasPlaceholders, otherLanguage, PAD, points, START, stripEnd, UNKNOWN, unseen, Vocabulary, wordsOf, wrongWith } from "./text.js";
 
 const BEST = 10; // words of the output to list
@@ -26,7 +26,14 @@ export class Refused extends Error {
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const range = (count) => [...Array(count).keys()];
-const pause = () => new Promise((done) => setTimeout(done));
+
+/** Let the page draw. A timer would wait 4 ms more: browsers slow down timers that are set again and again. */
+const pause = () =>
+  new Promise((done) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => done(port1.close());
+    port2.postMessage(null);
+  });
 
 /** Start the runtime with its WebAssembly. @param {ArrayBuffer} wasm */
 export function start(wasm) {
@@ -788,15 +795,6 @@ export class Model {
     const piece = this.target.pieces[id];
     return { piece, text: this.target.decode([id]) || piece, special: id <= END };
   }
-}
-
-/** log sum exp. */
-function logTotal(row) {
-  let top = -Infinity,
-    total = 0;
-  for (const value of row) if (value > top) top = value;
-  for (const value of row) total += Math.exp(value - top);
-  return Math.log(total) + top;
 }
 
 const logprobOf = (logits, id) => logits[id] - logTotal(logits);
