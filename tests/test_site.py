@@ -321,6 +321,15 @@ def test_traces_steps_and_what_ifs_are_those_of_python(js: Engine, models: dict[
         check_requests(js, model, 6, seed=1)
 
 
+def test_an_attribution_never_has_the_name_of_a_module(js: Engine) -> None:
+    calls = [[own, "attention", None, [[1.0]], [[0]]] for own in ({"attention": {}}, {"decoder.attention": {}})]
+    found = js.each("attribution", "asModule", calls)
+    assert [(one["name"], one["method"]) for one in found] == [
+        ("by attention", "attention"),
+        ("attention", "attention"),
+    ]
+
+
 def test_of_equal_heads_the_first_is_chosen(js: Engine) -> None:
     cases = {
         ((0, 0.5), (0, 0.5)): 0,
