@@ -176,7 +176,7 @@ class Pointer(EncoderDecoder):
 
 
 class Generate(nn.Module):
-    """The logit of p_gen = sigmoid(w_h h* + w_s s_t + w_x x_t + b), the probability of writing, not copying: [B, T, 1]."""
+    """The logit of p_gen = sigmoid(w_h h* + w_s s_t + w_x x_t + b), the probability of writing: [B, T, 1]."""
 
     def __init__(self, embedding: int, width: int) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ def write_and_copy(written: Tensor, writes: Tensor, weights: Tensor, source: Ten
 
 
 class Switch(nn.Module):
-    """The logit of z = sigmoid(w^T (f + tanh(U f + b)) + b'), f = tanh(W [s_t ; h*] + b), the probability of writing."""
+    """The logit of z = sigmoid(w^T (f + tanh(U f + b)) + b'), f = tanh(W [s_t ; h*] + b), the same probability."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
