@@ -413,12 +413,12 @@ def test_text_that_is_cut_off_says_so(page: Any) -> None:
 
 def test_the_steps_say_that_they_wait(page: Any) -> None:
     held: list[Any] = []
-    page.route("**/api/v1/steps", held.append)
+    page.route("**/api/v1/steps", lambda route: held.append(route))
     page.get_by_role("tab", name="Step by step").click()
     page.get_by_text("Waiting for the model\u2026").wait_for()
-    page.unroute("**/api/v1/steps")
     for route in held:
         route.continue_()
+    page.unroute("**/api/v1/steps")
     page.locator(".stagegrid").wait_for()
     assert page.get_by_text("Waiting for the model\u2026").count() == 0
 
@@ -564,6 +564,7 @@ def test_hiding_a_word_masks_all_its_pieces(modules: Any) -> None:
 def test_an_attribution_by_attention_is_not_the_module_of_that_name(modules: Any) -> None:
     trace = Trace.from_arrays(["a", "</s>"], ["x", "</s>"], np.eye(2))
     seen = Attended("by attention", np.eye(2), kind="attribution", normalise="shares")
+    explained = replace(trace, attention={**trace.attention, seen.name: seen})
     found = modules.evaluate(
         """async (text) => {
           const { Trace } = await import("/page/trace.js");
@@ -571,7 +572,7 @@ def test_an_attribution_by_attention_is_not_the_module_of_that_name(modules: Any
           const both = plain.with(explained, "attention");
           return [null, "attention", "0", "by attention"].map((layer) => both.module(layer).kind);
         }""",
-        f"[{write(page_tree(trace))},{write(page_tree(replace(trace, attention={'by attention': seen})))}]",
+        f"[{write(page_tree(trace))},{write(page_tree(explained))}]",
     )
     assert found == ["cross", "attribution", "cross", "attribution"]
 
