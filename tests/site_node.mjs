@@ -27,9 +27,10 @@ async function model(id) {
 
 async function answer({ model: id, method, body, module, name, each, vocabulary }) {
   if (vocabulary) {
-    const { Vocabulary, drafts } = await load("text"),
+    const { Vocabulary, copyUnknown, drafts } = await load("text"),
       known = new Vocabulary(vocabulary);
     if (name === "drafts") return each.map(([text, most]) => drafts(text, (one) => known.encode(one), most));
+    if (name === "copyUnknown") return each.map((args) => copyUnknown(...args, known));
     return each.map((args) => known[name](...args));
   }
   if (module) {

@@ -15,10 +15,10 @@ from weights_of import spread, transformer_of
 
 from regard.errors import ConfigError, DataError
 from regard.look import Mask, Silence, Trace, attribution, change, gradients, record
-from regard.look.attribution import METHODS, attribute
+from regard.look.attribution import METHODS, add_attribution, attribute
 from regard.look.case import Case
 from regard.look.record import attentions
-from regard.look.table import arrange
+from regard.look.table import Show, arrange
 from regard.models.registry import MODELS, build
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.symbols import END, START, UNKNOWN
@@ -414,6 +414,20 @@ def test_attributions_are_kept_with_a_trace(tmp_path):
     for name, found in trace.attributions.items():
         assert np.array_equal(back.attributions[name].matrix, found.matrix)
     assert trained.translator("heads").look(TEXT).attributions == {}
+
+
+def test_an_attribution_by_attention_is_beside_a_module_of_that_name(tmp_path):
+    tokens = ["a", "b", "c", "d", "</s>"], ["x", "y", "z", "</s>"]
+    trace = Trace.from_arrays(*tokens, np.full((T, S), 0.2))
+    assert list(trace.attention) == ["attention"]
+    explained = add_attribution(add_attribution(trace, case("luong"), "attention"), case("luong"), "attention")
+    assert explained.attention["attention"] == trace.attention["attention"]
+    found = Trace.load(explained.save(tmp_path / "trace.json")).attributions
+    assert list(found) == ["attention"]
+    assert found["attention"].method == "attention"
+    assert np.allclose(found["attention"].matrix, attribute(case("luong"), "attention").values)
+    caption = arrange(explained, Show(layer=[*explained.attention][-1])).caption
+    assert caption.startswith("attribution by attention, ")
 
 
 def test_what_cannot_be_attributed_is_refused_in_one_sentence():

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,7 +16,7 @@ from npm_parts import packages
 from serve_parts import Server, one_vector, serving, spoken, trained
 
 from regard.api.heads import Heads, keep_choice
-from regard.look import Side, Token, Trace
+from regard.look import Attended, Side, Token, Trace
 from regard.look.html import page_tree
 from regard.look.trace_file import write
 from regard.serve.access import Access, AccessToken
@@ -410,6 +411,18 @@ def test_text_that_is_cut_off_says_so(page: Any) -> None:
     assert "cut off" not in page.locator("#counter").inner_text()
 
 
+def test_the_steps_say_that_they_wait(page: Any) -> None:
+    held: list[Any] = []
+    page.route("**/api/v1/steps", lambda route: held.append(route))
+    page.get_by_role("tab", name="Step by step").click()
+    page.get_by_text("Waiting for the model\u2026").wait_for()
+    for route in held:
+        route.continue_()
+    page.unroute("**/api/v1/steps")
+    page.locator(".stagegrid").wait_for()
+    assert page.get_by_text("Waiting for the model\u2026").count() == 0
+
+
 def test_the_keys_of_the_steps_work_as_soon_as_the_tab_is_opened(page: Any) -> None:
     page.get_by_role("tab", name="Where it looked").focus()
     page.keyboard.press("ArrowRight")
@@ -546,6 +559,22 @@ def test_hiding_a_word_masks_all_its_pieces(modules: Any) -> None:
         write(page_tree(trace)),
     )
     assert positions == [1, 2]
+
+
+def test_an_attribution_by_attention_is_not_the_module_of_that_name(modules: Any) -> None:
+    trace = Trace.from_arrays(["a", "</s>"], ["x", "</s>"], np.eye(2))
+    seen = Attended("by attention", np.eye(2), kind="attribution", normalise="shares")
+    explained = replace(trace, attention={**trace.attention, seen.name: seen})
+    found = modules.evaluate(
+        """async (text) => {
+          const { Trace } = await import("/page/trace.js");
+          const [plain, explained] = JSON.parse(text).map((tree) => new Trace(tree));
+          const both = plain.with(explained, "attention");
+          return [null, "attention", "0", "by attention"].map((layer) => both.module(layer).kind);
+        }""",
+        f"[{write(page_tree(trace))},{write(page_tree(explained))}]",
+    )
+    assert found == ["cross", "attribution", "cross", "attribution"]
 
 
 def test_a_word_is_explained_by_other_methods_than_attention(page: Any) -> None:

@@ -24,7 +24,7 @@ from site_parts import (
     without_noise,
 )
 
-from regard.api.drafts import end_alike, split, write_numbers
+from regard.api.drafts import copy_unknown, end_alike, split, write_numbers
 from regard.api.flags import wrong_with
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, RunError
@@ -37,6 +37,7 @@ from regard.runs.included import shipped
 from regard.serve.limits import RefusedError
 from regard.serve.models import TranslationModel
 from regard.serve.site import FILES, METHODS, build_site, describe_model, read_runtime
+from regard.symbols import UNKNOWN
 from regard.text.languages import other_language
 from regard.text.sentences import split_sentences
 from regard.text.visible import BLANKS, label
@@ -216,6 +217,24 @@ def test_vocabularies_split_and_join_alike(js: Engine, kind: str, form: str, low
         assert ours == json.loads(json.dumps(vocabulary.tokenised(row)._asdict())), row
 
 
+def test_unknown_words_are_copied_alike(js: Engine) -> None:
+    """Without the blanks at their ends, which JavaScript's trim has other ones of."""
+    draw, vocabulary = random.Random(13), Vocabulary.train(["a b c d e f"] * 9, "char", 12)
+    blanks = ["\x1c", "\x85", "\ufeff", "\u2028", " ", "\u00a0", "\u200b", "x", "東"]
+    calls, expected = [], []
+    for _ in range(60):
+        encoded = vocabulary.encode("".join(draw.choices(blanks, k=draw.randrange(1, 9))))
+        ends = [sorted(draw.choices(range(len(encoded.text) + 1), k=2)) for _ in encoded.ids]
+        encoded = encoded._replace(spans=[(start, end) for start, end in ends])
+        ids = draw.choices((UNKNOWN, UNKNOWN, 5), k=3)
+        weights = [[draw.choice((0.0, 0.25, 0.5)) for _ in encoded.ids] for _ in ids]
+        calls.append([encoded._asdict(), ids, weights])
+        expected.append(copy_unknown(encoded, ids, np.asarray(weights, np.float32), vocabulary, {}))
+    assert js.ask(vocabulary=plain(vocabulary), name="copyUnknown", each=calls) == expected
+    given = [f"a{blank * 2}" for blank in blanks]
+    assert js.each("text", "stripEnd", [[text] for text in given]) == [text.rstrip() for text in given]
+
+
 def test_texts_are_cut_at_the_same_places(js: Engine) -> None:
     draw = random.Random(12)
     words = ["the", "old", "cat", "sees,", "my", "house:", "NATO", "and", "I", "at", "noon"]
@@ -324,6 +343,15 @@ def check_requests(js: Engine, model: TranslationModel, count: int, seed: int) -
 def test_traces_steps_and_what_ifs_are_those_of_python(js: Engine, models: dict[str, TranslationModel]) -> None:
     for model in models.values():
         check_requests(js, model, 6, seed=1)
+
+
+def test_an_attribution_never_has_the_name_of_a_module(js: Engine) -> None:
+    calls = [[own, "attention", None, [[1.0]], [[0]]] for own in ({"attention": {}}, {"decoder.attention": {}})]
+    found = js.each("attribution", "asModule", calls)
+    assert [(one["name"], one["method"]) for one in found] == [
+        ("by attention", "attention"),
+        ("attention", "attention"),
+    ]
 
 
 def test_of_equal_heads_the_first_is_chosen(js: Engine) -> None:

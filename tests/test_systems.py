@@ -149,7 +149,7 @@ def test_pointer_is_the_papers(shortlist: int):
     twice = SOURCE.clone()
     twice[0, 3] = twice[0, 1]
     shares: list[Tensor] = []
-    hook = model.generate.register_forward_hook(lambda module, args, share: shares.append(share))
+    hook = model.generate.register_forward_hook(lambda module, args, logit: shares.append(logit.sigmoid()))
     with torch.no_grad(), record(model) as seen:
         logits = model(twice, LENGTHS, TARGET)
     hook.remove()

@@ -60,7 +60,9 @@ def trace_forward(
         stack.enter_context(torch.inference_mode())
         seen = stack.enter_context(record(model))
         if isinstance(model, Pointer):
-            hook = model.generate.register_forward_hook(lambda module, args, share: shares.append(1 - share[0, :, 0]))
+            hook = model.generate.register_forward_hook(
+                lambda module, args, logit: shares.append(torch.sigmoid(-logit[0, :, 0]))
+            )
             stack.enter_context(hook)
         logits = model(*inputs, ids)  # [1, T, V]
     if target is None:

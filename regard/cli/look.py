@@ -128,7 +128,7 @@ def show(run: Path, task: str, text: str, given: dict[str, Any], out: Path | Non
         trace, unchanged = LOOKS[task](model, text, given)
     shown: dict[str, Any] = {"words": False} if "pieces" in given else {}
     shown |= {name: given[name] for name in ("layer", "head", "special") if name in given}
-    shown |= {"layer": [*trace.attributions][-1]} if "by" in given else {}
+    shown |= {"layer": [*trace.attention][-1]} if "by" in given else {}
     if out is not None:
         view = "steps" if "step" in given else given.get("view")
         shown |= {name: value for name, value in (("view", view), ("step", given.get("step"))) if value is not None}

@@ -11,7 +11,7 @@ those of one attention over the source. The vocabularies are next to the graphs.
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -173,12 +173,28 @@ def write_graph(
             output_names=names[1],
             dynamic_shapes=shapes,
             dynamo=True,
+            custom_translation_table=_translations(),
             external_data=False,
             verbose=False,
         )
     except torch.onnx.errors.OnnxExporterError as error:
         kind = type(module.model).__name__
         raise ConfigError(f"{kind} cannot be exported to ONNX: torch cannot trace its {path.stem}.") from error
+
+
+def _translations() -> dict[Any, Callable[..., Any]]:
+    """Of functions that torch writes in a form that loses digits: log(sigmoid(x)) and log(exp(x) + exp(y)), which are
+    -inf where their terms are small."""
+    from onnxscript import opset18 as op
+
+    def logsigmoid(x: Any) -> Any:
+        return op.Neg(op.Softplus(op.Neg(x)))
+
+    def logaddexp(x: Any, y: Any) -> Any:
+        most = op.Max(x, y)
+        return op.Add(most, op.Log(op.Add(op.Exp(op.Sub(x, most)), op.Exp(op.Sub(y, most)))))
+
+    return {torch.ops.aten.log_sigmoid.default: logsigmoid, torch.ops.aten.logaddexp.default: logaddexp}
 
 
 @contextmanager

@@ -175,7 +175,7 @@ def lstm_layer(
     """All steps of an LSTM layer, [i; f; g; o] = W x + U h: x [B, T, m] -> states [B, T, n], last h and c [B, n].
 
     With lengths [B] the last ones are those after step lengths[b] of row b, which is at least 1: the caller masks the
-    rows without words.
+    rows without words. States after it are zero.
     """
 
     def step(input_gates: Tensor, state: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -186,7 +186,8 @@ def lstm_layer(
     if lengths is None:
         return states, hidden, cell
     rows, last = torch.arange(x.shape[0], device=x.device), lengths.clamp(min=1) - 1
-    return states, states[rows, last], cells[rows, last]
+    padding = torch.arange(x.shape[1], device=x.device) > last[:, None]  # [B, T]
+    return states.masked_fill(padding[..., None], 0), states[rows, last], cells[rows, last]
 
 
 class StackedLSTM(nn.Module):

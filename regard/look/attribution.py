@@ -19,7 +19,7 @@ from regard.look.gradients import COMPLETE, gradient, integrate
 from regard.look.occlusion import occlude_masked, occlude_removed, occlude_unknown
 from regard.look.table import Show, labels, merge
 from regard.look.trace import Trace
-from regard.look.trace_data import Attended, TraceData
+from regard.look.trace_data import BY, Attended, TraceData
 
 
 def attribute(case: Case, method: str) -> Attributed:
@@ -116,14 +116,15 @@ class Attribution:
     def of(cls, trace: TraceData, name: str, words: bool = True) -> "Attribution":
         """The attribution that a trace has under `name`, between words or between pieces."""
         seen, show = trace.attention[name], Show(words=words)
+        by = seen.method or name
         rows, columns = (labels(side.text, side.tokens, show) for side in (trace.target, trace.source))
         matrix = merge((seen.weights if seen.scores is None else seen.scores)[0], rows, columns)
-        method = METHODS.get(name.partition(_AGAINST)[0].partition(":")[0])
+        method = METHODS.get(by.partition(_AGAINST)[0].partition(":")[0])
         share = None
         if _SHARE in seen.step_values:
             share = np.array([seen.step_values[_SHARE][list(row.tokens)].mean() for row in rows], dtype=np.float32)
         down, across = (tuple(label.text for label in side) for side in (rows, columns))
-        return cls(name, down, across, matrix, method.row if method else "", share)
+        return cls(by, down, across, matrix, method.row if method else "", share)
 
 
 _AGAINST = " against "  # between a method and the word that it compares with
@@ -141,6 +142,8 @@ def add_attribution(trace: Trace, case: Case, method: str, against: str = "") ->
     """
     columns = labels(trace.source.text, trace.source.tokens, Show())
     kind, name = method.partition(":")[0], method + (f"{_AGAINST}{against}" if against else "")
+    if name in trace.attention and trace.attention[name].method is None:
+        name = BY + name
     found = attribute(replace(case, words=[label.tokens for label in columns]), kind)
     values = found.values.float().cpu().numpy()  # [T, S]
     settings: dict[str, Any] = {"weights": values}

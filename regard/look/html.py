@@ -208,6 +208,7 @@ def page_tree(trace: TraceData, show: Show | None = None) -> dict[str, Any]:
         "modules": [
             {
                 "name": seen.name,
+                "method": seen.method,
                 "leading": seen in leading,
                 "heads": tables.head_words(seen),
                 "step_head": tables.step_head(trace, seen),

@@ -450,7 +450,7 @@ def caption(
     parts += [head] if head else []
     paper = PAPERS.get(str(trace.model.get("name", ""))) if seen.kind == "cross" else None
     score = f" ({visible(seen.score)})" if seen.score and seen.kind != "fixed" else ""
-    by = f" by {visible(seen.name)}" if seen.kind == "attribution" else ""
+    by = f" by {visible(seen.method)}" if seen.method else ""
     parts.append((paper or KIND_WORDS[seen.kind]) + by + score)
     if KINDS[seen.kind][0] == "target" and seen.query == "previous" and seen.kind != "fixed":
         parts.append("computed from the state before each word")

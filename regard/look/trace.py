@@ -67,7 +67,7 @@ class Trace(TraceData):
         """
         from regard.look.attribution import Attribution
 
-        return {name: Attribution.of(self, name) for name, seen in self.attention.items() if seen.kind == "attribution"}
+        return {seen.method: Attribution.of(self, name) for name, seen in self.attention.items() if seen.method}
 
     # --- written and read back without loss
 

@@ -27,6 +27,7 @@ KINDS: dict[str, tuple[str, str]] = {  # kind -> what its rows are, what its col
     "pool": ("summary", "source"),  # one row: a learned query reads the sentence
     "attribution": ("target", "source"),  # no attention: what another method found (`regard.look.attribution`)
 }
+BY = "by "  # begins the name of an attribution whose method has the name of a module of the model
 HIDING = ("causal softmax", "window", "Gaussian window")  # normalisers that hide slots by themselves
 _OPTIONAL = ("steps", "beam", "changes", "notes", "image")  # left out of the JSON where there are none
 _OF_STEPS = ("query_vectors", "context_vectors", "step_values")
@@ -111,6 +112,11 @@ class Attended:
     @property
     def heads(self) -> int:
         return int(self.weights.shape[0])
+
+    @property
+    def method(self) -> str | None:
+        """The method of an attribution; None for attention."""
+        return self.name.removeprefix(BY) if self.kind == "attribution" else None
 
     def shift_of(self, head: object) -> int:
         """The shift of one head; of anything else, such as the mean of several, that of the module."""

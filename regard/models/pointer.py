@@ -35,6 +35,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 
 from regard.config import Settings, setting
 from regard.core.attend import Memory
@@ -49,7 +50,7 @@ from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
 from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 from regard.symbols import UNKNOWN
 
-LEAST = 1e-30  # added to a probability before its logarithm: most words cannot be copied from a source
+LEAST = 1e-30  # of a probability whose logarithm is taken: most words cannot be copied from a source
 
 
 @dataclass(frozen=True)
@@ -152,12 +153,12 @@ class Pointer(EncoderDecoder):
         units = self.dropout(self.V(torch.cat([hidden, context.to(hidden.dtype)], dim=-1)))  # [B, T, n]
         written = self.V_prime(units)  # [B, T, V]
         wide = torch.promote_types(written.dtype, torch.float32)
-        p_gen = self.generate(x, torch.cat([cell, hidden], dim=-1), context).to(wide)  # [B, T, 1]
+        writes = self.generate(x, torch.cat([cell, hidden], dim=-1), context).to(wide)  # [B, T, 1]
         source = state.memory.summary.words[:, None].expand(weights.shape)  # [B, T, S]
         logprob = written.to(wide).log_softmax(-1)  # [B, T, V], or [B, T, K] of a shortlist
         if self.config.shortlist:
             logprob = spread_unknown(self.config.target_vocabulary, logprob)
-        mixed = write_and_copy(logprob, p_gen, weights.to(wide), source)  # [B, T, V]
+        mixed = write_and_copy(logprob, writes, weights.to(wide), source)  # [B, T, V]
         return mixed.to(self.V_prime.weight.dtype), state  # scores, which autocast does not round
 
     def recurrent_step(self, embedded: Tensor, state: PointerState) -> tuple[tuple[Tensor, ...], PointerState]:
@@ -175,24 +176,28 @@ class Pointer(EncoderDecoder):
 
 
 class Generate(nn.Module):
-    """p_gen = sigmoid(w_h h* + w_s s_t + w_x x_t + b), the probability of writing and not copying: [B, T, 1]."""
+    """The logit of p_gen = sigmoid(w_h h* + w_s s_t + w_x x_t + b), the probability of writing: [B, T, 1]."""
 
     def __init__(self, embedding: int, width: int) -> None:
         super().__init__()
         self.w = Linear(embedding + 4 * width, 1)
 
     def forward(self, x: Tensor, state: Tensor, context: Tensor) -> Tensor:
-        return torch.sigmoid(self.w(torch.cat([x, state.to(x.dtype), context.to(x.dtype)], dim=-1)))
+        found: Tensor = self.w(torch.cat([x, state.to(x.dtype), context.to(x.dtype)], dim=-1))
+        return found
 
 
-def write_and_copy(written: Tensor, p_gen: Tensor, weights: Tensor, source: Tensor) -> Tensor:
-    """See's eq. 9: log P_vocab [B, T, V], p_gen [B, T, 1], weights and words of the source [B, T, S] -> log P."""
+def write_and_copy(written: Tensor, writes: Tensor, weights: Tensor, source: Tensor) -> Tensor:
+    """See's eq. 9: log P_vocab [B, T, V], logit of p_gen [B, T, 1], weights and words of the source [B, T, S] -> log P.
+
+    The logit, since 1 - p_gen has few digits left where almost nothing is copied.
+    """
     copied = torch.zeros_like(written).scatter_add(-1, source, weights)  # [B, T, V]
-    return torch.logaddexp((p_gen + LEAST).log() + written, (1 - p_gen + LEAST).log() + (copied + LEAST).log())
+    return torch.logaddexp(logsigmoid(writes) + written, logsigmoid(-writes) + copied.clamp(min=LEAST).log())
 
 
 class Switch(nn.Module):
-    """z = sigmoid(w^T (f + tanh(U f + b)) + b'), f = tanh(W [s_t ; h*] + b), the probability of writing: [B, T, 1]."""
+    """The logit of z = sigmoid(w^T (f + tanh(U f + b)) + b'), f = tanh(W [s_t ; h*] + b), the same probability."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -200,7 +205,8 @@ class Switch(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor, context: Tensor) -> Tensor:  # x is what Generate reads
         lower = torch.tanh(self.W(torch.cat([state, context.to(state.dtype)], dim=-1)))  # [B, T, n]
-        return torch.sigmoid(self.w(lower + torch.tanh(self.U(lower))))
+        found: Tensor = self.w(lower + torch.tanh(self.U(lower)))  # [B, T, 1]
+        return found
 
 
 def spread_unknown(vocabulary: int, written: Tensor) -> Tensor:

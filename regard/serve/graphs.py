@@ -178,7 +178,9 @@ class LookStep(nn.Module):
             seen = stack.enter_context(self.modules_called.changed(keep, (temperature, hide, fixed)))
             layers = stack.enter_context(follow_layers(decoder))
             if isinstance(self.model, Pointer):
-                hook = self.model.generate.register_forward_hook(lambda module, args, share: shares.append(1 - share))
+                hook = self.model.generate.register_forward_hook(
+                    lambda module, args, logit: shares.append(torch.sigmoid(-logit))
+                )
                 stack.enter_context(hook)
             logits, after = self.model.step(token, map_nested(self.state, lambda _: next(given)))
         parts = self.modules_called.parts(seen) | _layer_parts(layers, "decoder")

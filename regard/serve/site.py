@@ -32,7 +32,7 @@ from regard.files.segment import SYMBOL
 from regard.look import html, table
 from regard.look.attribution import DRAWN
 from regard.look.record import attentions
-from regard.look.trace_data import HIDING, KINDS
+from regard.look.trace_data import BY, HIDING, KINDS
 from regard.models.contract import attentions_to_source
 from regard.runs.folder import find_weights
 from regard.runs.included import find_run
@@ -294,6 +294,7 @@ def constants() -> dict[str, Any]:
         },
         "sure": SURE,
         "drawn": {
+            "by": BY,
             "shares": DRAWN,
             "kinds": KINDS,
             "precise": html.PRECISE,

@@ -121,10 +121,10 @@ def _remarks(trace: TraceData) -> list[str]:
         if "copy" in seen.step_values:
             words = (f"{_written(trace, seen, t)} {share:.2f}" for t, share in enumerate(seen.step_values["copy"]))
             lines.append("copied: " + ", ".join(words))
-    for seen in (one for one in trace.attention.values() if one.kind == "attribution" and "source" in one.step_values):
+    for seen in (one for one in trace.attention.values() if one.method and "source" in one.step_values):
         pairs = zip(trace.target.tokens, seen.step_values["source"], strict=True)
         words = (f"{token.text} {share:.2f}" for token, share in pairs)
-        lines.append(f"from the source, by {visible(seen.name)}: {', '.join(words)}")
+        lines.append(f"from the source, by {visible(str(seen.method))}: {', '.join(words)}")
     for kind in ("encoder", "decoder"):
         near = [one for one in trace.attention.values() if one.kind == kind and one.score in ("relative", "alibi")]
         if near:

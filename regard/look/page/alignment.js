@@ -46,8 +46,8 @@ const SELF = {
 const SIDES = { ribbons: "below", matrix: "a row", table: "a row" };
 
 /** What is drawn, in one sentence for each kind of attention. */
-function lead({ kind, name }, form) {
-  if (kind === "attribution") return EXPLAINS + (host.live && compares(name) ? COMPARES : "");
+function lead({ kind, method }, form) {
+  if (kind === "attribution") return EXPLAINS + (host.live && compares(method) ? COMPARES : "");
   if (SELF[kind]) return SELF[kind].replace("SIDE", SIDES[form] ?? SIDES.ribbons);
   return LEADS[form] ?? LEADS.ribbons;
 }
@@ -96,7 +96,7 @@ class Alignment extends View {
     );
     this.showButtons();
     const { layer, changes } = state.values; // another sentence is explained by the same method
-    if (host.model()?.methods?.includes(layer) && shown.seen.name !== layer && !changes.length && this.asked !== trace) {
+    if (host.model()?.methods?.includes(layer) && shown.seen.method !== layer && !changes.length && this.asked !== trace) {
       this.asked = trace;
       this.attribute(layer, "");
     }
@@ -186,10 +186,10 @@ class Alignment extends View {
 
   /** Attention, or another method to say which source words a word came from; and the word that it is compared with. */
   methods(trace, seen, choose) {
-    const here = trace.modules.filter((one) => one.kind === "attribution").map((one) => one.name);
+    const here = trace.modules.filter((one) => one.method).map((one) => one.method);
     const able = host.live && !state.get("changes").length ? (host.model()?.methods ?? []) : [];
     const unlisted = host.model()?.other_methods; // why some are not among these
-    const chosen = seen.kind === "attribution" ? seen.name : "";
+    const chosen = seen.method ?? "";
     const method = methodOf(chosen),
       t = state.get("t");
     const others = host.live && compares(method) && t !== null ? (trace.target.tokens[t]?.topk ?? []) : [];

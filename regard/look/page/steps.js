@@ -152,6 +152,7 @@ class Steps extends HTMLElement {
     this.head = stepHead(this.seen, state.get("head"));
     const [t, seen, head] = [this.t, this.seen, this.head];
     this.showControls(trace);
+    if (!this.place.hasChildNodes()) put(this.place, h("p", {}, "Waiting for the model\u2026"));
     try {
       const changed = state.get("changes").length > 0;
       const [step, before, previous, path] = await Promise.all([

@@ -79,7 +79,7 @@ export class Trace {
       const seen = plain.attention[one.name];
       const arrays = Object.fromEntries(["weights", "scores", "centre"].map((name) => [name, unpack(seen[name])]));
       const words = one.words?.map((table) => ({ ...table, weights: unpack(table.weights) })) ?? null;
-      const key = one.leading ? String(seen.layer) : one.name; // how the state names it
+      const key = one.leading ? String(seen.layer) : (one.method ?? one.name); // how the state names it
       return { ...seen, ...one, ...arrays, key, combined: unpack(one.combined), words };
     });
     /** The modules that connect target and source, by layer. */
@@ -103,11 +103,10 @@ export class Trace {
     return this.kind === "cross";
   }
 
-  /** The module of a layer among the leading ones, or of a name; else the default. */
+  /** The module that the state names: a layer of the leading ones, an attribution, or a name; else the default. */
   module(layer) {
-    const named = (name) => this.modules.find((seen) => seen.name === name);
-    const numbered = this.leading.find((seen) => String(seen.layer) === String(layer) || seen.name === layer);
-    return (layer === null ? null : (numbered ?? named(layer))) ?? named(this.default) ?? null;
+    const by = (part, value) => this.modules.find((seen) => seen[part] === value);
+    return (layer === null ? null : (by("key", String(layer)) ?? by("name", layer))) ?? by("name", this.default) ?? null;
   }
 
   /** The module to go through step by step: the chosen one, or the one whose rows belong to the word being written. */
@@ -116,10 +115,11 @@ export class Trace {
     return this.module(explained || (layer === null && head === null) ? this.stepped : layer);
   }
 
-  /** This trace with a module of another trace of the same words. */
-  with(other, name) {
+  /** This trace with the attribution by a method that another trace of the same words has. */
+  with(other, method) {
     const { views } = this.tree,
-      added = other.tree.views.modules.filter((one) => one.name === name);
+      added = other.tree.views.modules.filter((one) => one.method === method),
+      { name } = added[0];
     return new Trace({
       ...this.tree,
       attention: { ...this.tree.attention, [name]: other.tree.attention[name] },

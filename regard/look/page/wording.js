@@ -13,7 +13,7 @@ const KINDS = {
   encoder: () => "Self-attention of the encoder, source words looking at source words",
   decoder: () => "Self-attention of the decoder, each word looking at the words before it",
   fixed: () => "No attention: one vector of the whole sentence",
-  attribution: (_, { name }) => `Not attention, but ${named(name)}`,
+  attribution: (_, { method }) => `Not attention, but ${named(method)}`,
 };
 
 /** The methods that say which source words a word came from, in words; those of METHODS in look/attribution.py. */
@@ -34,7 +34,7 @@ const AGAINST = " against ";
 /** Whether a method compares two words: gradients and occlusion do. */
 export const compares = (method) => /^(gradient|integrated|occlusion)/.test(method);
 
-/** A method and the word that it compares with, as the name of a module has them. */
+/** A method alone, and with the word that it compares with, as a trace names it. */
 export const methodOf = (name) => name.split(AGAINST)[0];
 export const nameOf = (method, against) => method + (against ? AGAINST + against : "");
 

@@ -48,24 +48,26 @@ export async function occlude(method, ids, words, values) {
   });
 }
 
-/** An attribution as a module of a trace. What it draws of values that are no shares: the positive ones of each row, by
- * words, divided by their sum. */
-export function asModule(name, method, values, words) {
+/** An attribution as a module of a trace that has the modules `own`. What it draws of values that are no shares: the
+ * positive ones of each row, by words, divided by their sum. */
+export function asModule(own, by, against, values, words) {
+  const method = against ? `${by} against ${against}` : by;
   const shares = (row) => {
     const worth = words.map((group) => Math.max(0, sum(group.map((s) => row[s])))),
       total = sum(worth);
     return words.flatMap((group, at) => group.map(() => (total > 0 ? worth[at] / total / group.length : 0)));
   };
   return {
-    name,
-    weights: [contrasts(method) ? values.map(shares) : values],
+    name: method in own ? constants.drawn.by + method : method,
+    method,
+    weights: [contrasts(by) ? values.map(shares) : values],
     kind: "attribution",
     layer: 0,
-    scores: contrasts(method) ? [values] : null,
+    scores: contrasts(by) ? [values] : null,
     context_norms: null,
     query: "current",
     shift: 0,
-    score: contrasts(method) ? constants.drawn.shares : "",
+    score: contrasts(by) ? constants.drawn.shares : "",
     normalise: "shares",
     centre: null,
     half_width: 0,

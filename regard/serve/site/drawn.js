@@ -23,7 +23,7 @@ export function pageTree(trace) {
   const modules = Object.values(trace.attention);
   const views = viewsOf(trace, modules);
   const attention = Object.fromEntries(
-    modules.map(({ query_vectors, context_vectors, step_values, ...seen }) => {
+    modules.map(({ method, query_vectors, context_vectors, step_values, ...seen }) => {
       const [H, T] = [seen.weights.length, seen.weights[0].length],
         shape = [H, T, seen.weights[0][0]?.length ?? 0];
       const flat = (rows) => rows.flat(2);
@@ -70,6 +70,7 @@ function viewsOf(trace, modules) {
   return {
     modules: shown.map((seen) => ({
       name: seen.name,
+      method: seen.method,
       leading: leading.includes(seen),
       heads: headWords(seen),
       step_head: stepHead(trace, modules, seen),
@@ -306,13 +307,12 @@ function rightToLeft(all) {
 
 /** One sentence about what is drawn; the page fills in the head and the hidden mass. */
 function caption(trace, modules, seen, { rows, columns, words, shift, special, renormalise }) {
-  const explained = seen.kind === "attribution",
-    many = modules.filter((other) => other.kind === seen.kind).length > 1;
-  const parts = many && !explained ? [`layer ${seen.layer}`] : [];
+  const many = modules.filter((other) => other.kind === seen.kind).length > 1;
+  const parts = many && !seen.method ? [`layer ${seen.layer}`] : [];
   if (seen.weights.length > 1) parts.push("{head}");
   const paper = seen.kind === "cross" ? texts.papers[trace.model.name] : undefined;
   const score = seen.score && seen.kind !== "fixed" ? ` (${seen.score})` : "";
-  const by = explained ? ` by ${visible(seen.name)}` : "";
+  const by = seen.method ? ` by ${visible(seen.method)}` : "";
   parts.push((paper ?? texts.kinds[seen.kind]) + by + score);
   if (KINDS[seen.kind][0] === "target" && seen.query === "previous" && seen.kind !== "fixed")
     parts.push("computed from the state before each word");

@@ -6,8 +6,8 @@ import { rateWords } from "./confidence.js";
 import constants from "./constants.js";
 import { bare, labels, pageTree, store } from "./drawn.js";
 import * as ort from "./ort.mjs";
-import { largest, longest, search } from "./search.js";
-import { drafts, END, endAlike, hasPlaceholders, otherLanguage, PAD, points, START, UNKNOWN, unseen, Vocabulary, wordsOf, writeNumbers, wrongWith } from "./text.js";
+import { largest, logTotal, longest, search } from "./search.js";
+import { copyUnknown, drafts, END, endAlike, hasPlaceholders, otherLanguage, PAD, points, START, stripEnd, UNKNOWN, unseen, Vocabulary, wordsOf, writeNumbers, wrongWith } from "./text.js";
 
 const BEST = 10; // words of the output to list
 const LIKELIEST = 3; // words that a layer would predict
@@ -26,7 +26,14 @@ export class Refused extends Error {
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const range = (count) => [...Array(count).keys()];
-const pause = () => new Promise((done) => setTimeout(done));
+
+/** Let the page draw. A timer would wait 4 ms more: browsers slow down timers that are set again and again. */
+const pause = () =>
+  new Promise((done) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => done(port1.close());
+    port2.postMessage(null);
+  });
 
 /** Start the runtime with its WebAssembly. @param {ArrayBuffer} wasm */
 export function start(wasm) {
@@ -360,18 +367,11 @@ export class Model {
     const cross = Object.values(trace.attention).filter(({ kind }) => kind === "cross");
     const seen = layer === null ? (cross.at(-2) ?? cross[0]) : cross[layer];
     const moved = shift ?? this.plain.layout.shift;
-    const characters = points(encoded.text);
-    const words = [...ids.entries()]
-      .filter(([, id]) => id === UNKNOWN)
-      .map(([t]) => {
-        const row = Math.min(t + moved, ids.length);
-        const weights = encoded.ids.map((_, s) => (head === null ? sum(seen.weights.map((one) => one[row][s])) : seen.weights[head][row][s]));
-        const [start, end] = encoded.spans[largest(weights, 1)[0]];
-        return characters.slice(start, end).join("").trim();
-      });
-    const parts = target.decode(ids).split(target.pieces[UNKNOWN]);
-    if (parts.length !== words.length + 1) return target.decode(ids);
-    return parts.map((part, at) => part + (words[at] ?? "")).join("");
+    const weights = ids.map((_, t) => {
+      const row = Math.min(t + moved, ids.length);
+      return encoded.ids.map((_, s) => (head === null ? sum(seen.weights.map((one) => one[row][s])) : seen.weights[head][row][s]));
+    });
+    return copyUnknown(encoded, ids, weights, target);
   }
 
   /** An observer of a search that passes on the best translation so far. */
@@ -455,6 +455,7 @@ export class Model {
       const norms = heads.map((head) => range(rows).map((t) => Math.hypot(...context[once ? 0 : t].slice(head * size, (head + 1) * size))));
       traced[name] = {
         name,
+        method: null,
         weights,
         kind,
         layer: fixed.layer ?? kinds[kind],
@@ -517,7 +518,10 @@ export class Model {
     this.probabilities(side.tokens, written, logits);
     if (this.plain.confidence) this.rate(encoded.text, plain, side.tokens);
     const source = tokensOf(encoded, true);
-    if (by != null) Object.assign(attention, await this.attribute(by, against, { attention, encoded, source, written, signal }));
+    if (by != null) {
+      const found = await this.attribute(by, against, { attention, encoded, source, written, signal });
+      attention[found.name] = found;
+    }
     const { layout, about_trace: about, kind } = this.plain;
     const answer = pageTree({
       model: { kind, layers: layout.layers, ...about, ...(layout.key_heads ? { key_heads: layout.key_heads } : {}) },
@@ -561,7 +565,6 @@ export class Model {
   /** From which source words each written word came, by a method, as a module of the trace. */
   async attribute(by, against, { attention, encoded, source, written, signal }) {
     const [method, place] = by.split(":"),
-      name = against ? `${by} against ${against}` : by,
       words = labels(source.text, source.tokens, true).map(({ tokens }) => tokens);
     if (!contrasts(method)) {
       const [layer, head, shift] = place ? place.split(".").map(Number) : ["layer", "head", "shift"].map((part) => this.plain.heads[part]);
@@ -569,12 +572,12 @@ export class Model {
         seen = cross[layer ?? Math.max(cross.length - 2, 0)];
       if (!seen) throw new Refused(422, `There is no layer ${layer} of attention over the source; it has ${cross.length}.`);
       if (head >= seen.weights.length) throw new Refused(422, `There is no head ${head}: this attention has ${seen.weights.length}.`);
-      return { [name]: asModule(name, method, attend(seen, head, shift ?? 0), words) };
+      return asModule(attention, by, against, attend(seen, head, shift ?? 0), words);
     }
     const other = against == null ? null : this.candidate(against);
     const value = other === null ? logprobOf : (logits, id) => logits[id] - logits[other];
     const values = await occlude(method, encoded.ids, words, (rows) => this.forced(rows, written, [], value, signal));
-    return { [name]: asModule(name, method, values, words) };
+    return asModule(attention, by, against, values, words);
   }
 
   /** The token that a word begins with, to compare others with; a piece of the vocabulary is that token. */
@@ -779,7 +782,7 @@ export class Model {
 
   /** The ids of a translation or a prefix, given as text or pieces. */
   ids(given, name) {
-    if (typeof given === "string") return this.sizes(this.target.encode(given.trimEnd()).ids, name);
+    if (typeof given === "string") return this.sizes(this.target.encode(stripEnd(given)).ids, name);
     const ids = given.map((piece) => {
       const id = this.target.numbers.get(piece);
       if (!(id > END)) throw new Refused(422, `There is no piece '${piece.slice(0, 40)}' in the target vocabulary.`);
@@ -792,15 +795,6 @@ export class Model {
     const piece = this.target.pieces[id];
     return { piece, text: this.target.decode([id]) || piece, special: id <= END };
   }
-}
-
-/** log sum exp. */
-function logTotal(row) {
-  let top = -Infinity,
-    total = 0;
-  for (const value of row) if (value > top) top = value;
-  for (const value of row) total += Math.exp(value - top);
-  return Math.log(total) + top;
 }
 
 const logprobOf = (logits, id) => logits[id] - logTotal(logits);

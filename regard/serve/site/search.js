@@ -8,27 +8,34 @@ const penalty = (length, { length_penalty: alpha, length_offset: k }) => ((k + l
 /** The most tokens of a translation of `count` source tokens, END counted on both sides. */
 export const longest = (count, { max_ratio, max_extra }) => Math.max(1, Math.ceil(max_ratio * (count - 1)) + max_extra);
 
-/** log softmax of a row, each number rounded to float32; one that is not finite makes all of them -Infinity. */
-export function logSoftmax(row) {
+/** log sum exp. Its loops count, since this is where a search spends most time outside of the model. */
+export function logTotal(row) {
   let top = -Infinity,
     total = 0;
-  for (const value of row) if (value > top) top = value;
-  for (const value of row) total += Math.exp(value - top);
-  const log = Math.log(total) + top;
-  const logprobs = new Float32Array(row.length);
-  for (let at = 0; at < row.length; at++) logprobs[at] = Number.isFinite(log) ? row[at] - log : -Infinity;
+  for (let at = 0; at < row.length; at++) if (row[at] > top) top = row[at];
+  for (let at = 0; at < row.length; at++) total += Math.exp(row[at] - top);
+  return Math.log(total) + top;
+}
+
+/** log softmax of a row, each number rounded to float32; one that is not finite makes all of them -Infinity. */
+export function logSoftmax(row) {
+  const log = logTotal(row);
+  const logprobs = new Float32Array(row.length).fill(-Infinity);
+  if (Number.isFinite(log)) for (let at = 0; at < row.length; at++) logprobs[at] = row[at] - log;
   return logprobs;
 }
 
 /** The places of the `count` largest values, the largest first, and of equal ones the first. */
 export function largest(values, count) {
   const best = [];
+  let least = -Infinity; // of the best, once they are `count`
   for (let at = 0; at < values.length; at++) {
-    if (best.length === count && !(values[at] > values[best[count - 1]])) continue;
+    if (best.length === count && !(values[at] > least)) continue;
     let place = best.length;
     while (place > 0 && values[at] > values[best[place - 1]]) place--;
     best.splice(place, 0, at);
     if (best.length > count) best.pop();
+    least = values[best.at(-1)];
   }
   return best;
 }

@@ -20,6 +20,9 @@ export const wordsOf = (text) => text.match(WORD) ?? [];
 /** Whether a character is white space, as in Python. */
 export const isSpace = (character) => character !== undefined && SPACED.test(character);
 
+/** A text without white space at its end, as in Python. */
+export const stripEnd = (text) => text.replace(new RegExp(`(?<![${SPACES}])[${SPACES}]+$`, "u"), "");
+
 /** Whether a character is a digit, as in Python. */
 export const isDigit = (character) => inRanges(constants.digits, character.codePointAt(0));
 
@@ -555,7 +558,23 @@ function read(characters, span, encode) {
 export function endAlike(source, translation) {
   const last = points(source).at(-1) ?? "";
   const added = ALNUM.test(last) && translation.endsWith(".") && !translation.endsWith("..");
-  return added ? translation.slice(0, -1).replace(new RegExp(`[${SPACES}]+$`, "u"), "") : translation;
+  return added ? stripEnd(translation.slice(0, -1)) : translation;
+}
+
+/** The translation `ids`, each unknown word replaced by the source word with its largest weight in `weights` [T][S]. */
+export function copyUnknown(encoded, ids, weights, vocabulary) {
+  const characters = points(encoded.text),
+    text = vocabulary.decode(ids),
+    words = [];
+  for (const [t, id] of ids.entries()) {
+    if (id !== UNKNOWN) continue;
+    if (!weights[t].some(Boolean)) return text;
+    const span = encoded.spans[weights[t].indexOf(Math.max(...weights[t]))];
+    words.push(characters.slice(...trim(characters, span)).join(""));
+  }
+  const parts = text.split(vocabulary.pieces[UNKNOWN]);
+  if (parts.length !== words.length + 1) return text;
+  return parts.map((part, at) => part + (words[at] ?? "")).join("");
 }
 
 /** The translation with the large numbers of the source as its language writes them. */
@@ -621,11 +640,14 @@ const SMALL = new RegExp(
   `[$€£¥][${SPACES}]?(\\p{Nd})(?![.,]?\\p{Nd})|(?<![\\p{Nd}.,])(\\p{Nd})[${SPACES}]?(?:[%$€£¥°]|(?:${WORDED_UNITS.map(escaped).join("|")})(?![${LETTER}]))`,
   "giu",
 );
-const TIME = /(?<![\p{Nd}:.,])(\p{Nd}{1,2})\s?[:hH.]\s?([0-5]\p{Nd})(?![\p{Nd}:.,]?\p{Nd})/gu;
+const TIME = new RegExp(
+  `(?<![\\p{Nd}:.,])(\\p{Nd}{1,2})[${SPACES}]?[:hH.][${SPACES}]?([0-5]\\p{Nd})(?![\\p{Nd}:.,]?\\p{Nd})`,
+  "gu",
+);
 const CLOCK = /(?<![\p{Nd}:.,])(\p{Nd}{1,2}):([0-5]\p{Nd})(?![\p{Nd}:.,]?\p{Nd})/gu;
 const GLUED = /[\p{L}\p{Nl}\p{No}]{3}\p{Nd}/gu; // a number without a space after a word
 
-const PLACEHOLDER = /%[sd@]|%\(\w+\)|<%|[$#]?\{[^\s{}]*\}|%[A-Z][A-Z_]+%/u;
+const PLACEHOLDER = new RegExp(`%[sd@]|%\\([${LETTER}]+\\)|<%|[$#]?\\{[^${SPACES}{}]*\\}|%[A-Z][A-Z_]+%`, "u");
 
 /** Whether a sentence has an address, a placeholder or a symbol, which are translated as words here. */
 export const hasPlaceholders = (text) =>
