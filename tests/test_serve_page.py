@@ -1164,21 +1164,16 @@ def test_what_is_not_right_with_a_translation_is_marked(page: Any) -> None:
     assert "looks like another language" in second
 
 
-def test_a_number_that_only_the_text_has_is_said_beside_the_words_that_lost_it(page: Any) -> None:
-    page.locator("#source").fill("ba $99 da")
-    until(page, "document.querySelector('.translation .flag') && document.querySelector('.translation .word')")
-    assert "that the translation does not have" in page.locator(".translation .flag").inner_text()
-    page.evaluate(
-        """async () => {
-          const { state } = await import("/page/state.js");
-          const [one] = state.get("sentences");
-          state.set({ sentences: [{ ...one, flags: [], translatedText: "da 99 ba" }] });
-        }"""
-    )
-    (note,) = page.locator(".translation .flag").all_inner_texts()
-    assert "small number in its place: da 99 ba" in note
-    page.evaluate("async () => (await import('/page/state.js')).state.set({ prefix: ['da'] })")
+def test_what_is_kept_only_in_the_text_is_said_beside_the_words_of_the_model(page: Any) -> None:
     assert page.locator(".translation .flag").count() == 0
+    page.locator("#source").fill("BA DA @someone FO")
+    until(page, "document.querySelector('.translation .flag b')")
+    kept = page.locator(".translation .flag b").inner_text()
+    assert "@someone" in kept
+    assert "@someone" not in " ".join(words(page))
+    assert page.evaluate("document.querySelector('regard-translate').whole()") == kept
+    page.evaluate("async () => (await import('/page/state.js')).state.set({ prefix: ['da'] })")
+    assert page.locator(".translation .flag b").count() == 0
 
 
 def test_a_file_comes_back_translated(page: Any, tmp_path: Path) -> None:

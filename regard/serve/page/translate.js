@@ -238,11 +238,12 @@ class Translate extends HTMLElement {
     return number === state.get("line") && trace && !this.mended(one, number) ? trace.target.text : one.translatedText;
   }
 
-  /** Whether the model's own words, which are looked into, have lost a number that the translation of the text has. */
+  /** Whether the model's own words, which are looked into, lack what is kept in the translation of the text. */
   mended(one, number) {
-    const { trace, line, prefix, changes } = state.values;
-    if (!trace || number !== line || !one.done || prefix || changes.length) return false;
-    return trace.plain.notes?.some(({ flag }) => flag === "number") && !one.flags?.includes("number");
+    const { trace, line, prefix, changes, beam } = state.values;
+    if (!trace || number !== line || !one.done || prefix || changes.length || beam !== model().beam) return false;
+    const bare = (text) => text.trim().replace(/\s+/gu, " ").replace(/\.$/u, "");
+    return bare(one.translatedText) !== bare(trace.target.text);
   }
 
   show() {
@@ -302,7 +303,7 @@ class Translate extends HTMLElement {
         h(
           "span",
           { class: "flag", title: "Note" },
-          " (a number is lost; translated again with a small number in its place: ",
+          " (the model’s own words; with numbers, addresses and capitals kept, the translation is: ",
           h("b", {}, word(one.translatedText)),
           ")",
         ),
