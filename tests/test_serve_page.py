@@ -1219,6 +1219,35 @@ def test_steps_count_pieces_where_tokens_are_no_words(modules: Any, target: list
         "async (text) => new (await import('/page/trace.js')).Trace(JSON.parse(text)).pieced", tree
     )
     assert found is pieced
+    named = modules.evaluate(
+        """async (text) => {
+          const { state } = await import("/page/state.js");
+          await import("/page/whatif.js");
+          (await import("/page/host.js")).host.live = true; // the bar of a page where something can be changed
+          state.set({ trace: new (await import("/page/trace.js")).Trace(JSON.parse(text)) });
+          state.set({ changes: [{ kind: "set-row", t: 1, position: 0 }] });
+          const bar = document.body.appendChild(document.createElement("regard-changes"));
+          return bar.innerText;
+        }""",
+        tree,
+    )
+    assert f"{'piece' if pieced else 'word'} 2 looks only at" in named, "the bar counts as the step view does"
+
+
+def test_the_exponent_of_a_weight_is_written_as_a_difference_of_any_scores(modules: Any) -> None:
+    texts = modules.evaluate(
+        """async () => {
+          const { weightText } = await import("/page/arithmetic.js");
+          const of = (scores) => {
+            const top = Math.max(...scores), all = scores.map((one) => Math.exp(one - top));
+            const sum = all.reduce((a, b) => a + b, 0), weights = { data: all.map((one) => one / sum) };
+            return weightText({ scores: { data: scores }, weights }, { normalise: "softmax" }, 0);
+          };
+          return [of([-3, -1]), of([1, 2])];
+        }"""
+    )
+    assert texts[0].startswith("exp(\u22123.00 \u2212 (\u22121.00)) \u00f7 \u03a3 = 0.135 \u00f7 1.135 = 0.119")
+    assert texts[1].startswith("exp(1.00 \u2212 2.00) \u00f7 \u03a3 = 0.368 \u00f7 1.368 = 0.269")
 
 
 def test_on_a_phone_words_are_tapped_and_the_sentence_about_one_stays_in_sight(server: Server, chromium: Any) -> None:
