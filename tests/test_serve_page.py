@@ -673,6 +673,29 @@ def test_outputs_are_aligned_before_their_rows_are_compared(modules: Any) -> Non
     assert gap == [["z (second only)", "x", "y"], [[-1, 0], [0, 0], [-1, 1]]]
 
 
+def test_matrices_beside_each_other_are_seen_whole(page: Any) -> None:
+    high, gap, one = page.evaluate(
+        """async () => {
+          const [{ drawMatrix }, { differenceMap }] = [await import("/page/matrix.js"), await import("/page/sides.js")];
+          const named = (count) => Array.from({ length: count }, (_, at) => ({ text: `word${at}`, tokens: [at] }));
+          const table = (rows, columns) => ({
+            rows: named(rows), columns: named(columns), weights: named(rows).map(() => named(columns).map(() => 0.5)),
+          });
+          const drawn = (rows, columns, more) =>
+            Number(drawMatrix(table(rows, columns), null, more).element.firstChild.getAttribute("height"));
+          const bare = { bare: true, room: 1100 };
+          const difference = differenceMap(table(45, 30)).querySelector("svg");
+          return [
+            [12, 24, 37, 45].map((rows) => drawn(rows, 30, bare)), Number(difference.getAttribute("height")),
+            drawn(37, 30, { room: 1100 }),
+          ];
+        }"""
+    )
+    assert max(*high, gap) <= 752, "as high as the box that scrolls, without its border"
+    assert high[0] > 400, "a short one is not made smaller"
+    assert one > 1000, "one that stands alone keeps its large cells"
+
+
 def test_heads_are_compared(page: Any) -> None:
     view(page, "Compare")
     model(page, "transformer-reverse")
