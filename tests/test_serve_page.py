@@ -1257,6 +1257,29 @@ def test_steps_count_pieces_where_tokens_are_no_words(modules: Any, target: list
     assert f"{'piece' if pieced else 'word'} 2 looks only at" in named, "the bar counts as the step view does"
 
 
+def test_a_word_of_several_pieces_has_one_weight_in_the_sentence_too(modules: Any) -> None:
+    trace = Trace.from_arrays(["\u2581do", "or", "\u2581red"], ["x"], np.array([[0.3, 0.3, 0.4]]))
+    shares, said = modules.evaluate(
+        """async (text) => {
+          const { state } = await import("/page/state.js");
+          const { Trace } = await import("/page/trace.js");
+          const [{ host }] = [await import("/page/host.js"), await import("/page/steps.js")];
+          const output = { words: [{ text: "x", piece: "x", logprob: 0, chosen: true }] };
+          host.step = async () => ({ t: 0, weights: [0.3, 0.3, 0.4], formula: { kind: "dot" }, output });
+          host.path = async () => null;
+          state.set({ trace: new Trace(JSON.parse(text)), t: 0, sub: 3 });
+          const steps = document.body.appendChild(document.createElement("regard-steps"));
+          while (!steps.querySelector(".sentence [data-s]")?.style.getPropertyValue("--share"))
+            await new Promise((act) => setTimeout(act, 20));
+          const marked = [...steps.querySelectorAll(".sentence [data-s]")];
+          return [marked.map((one) => Number(one.style.getPropertyValue("--share"))), steps.words()];
+        }""",
+        write(page_tree(trace)),
+    )
+    assert shares == [pytest.approx(0.6), pytest.approx(0.6), pytest.approx(0.4)]
+    assert "60 % of the weight on \u2018door\u2019" in said.replace("\u00a0", " ")
+
+
 def test_the_exponent_of_a_weight_is_written_as_a_difference_of_any_scores(modules: Any) -> None:
     texts = modules.evaluate(
         """async () => {
@@ -1380,6 +1403,11 @@ def test_the_tour_leads_through_the_page_by_keys(page: Any) -> None:
     until(page, f"window.marked = {marked}")
     page.evaluate("import('/page/state.js').then((m) => m.state.set({ sort: 'entropy' }))")
     until(page, f"{marked} && {marked} !== window.marked")  # marked again where the view is drawn again
+    covered = """(() => {
+      const [one, card] = [".toured", ".tour"].map((name) => document.querySelector(name).getBoundingClientRect());
+      return one.bottom > card.top && one.top < card.bottom && one.left < card.right;
+    })()"""
+    until(page, f"!{covered}")  # the two translations are there to be compared
     titles = []
     for _ in range(8):
         until(page, "document.querySelector('.toured') && document.activeElement.closest('regard-tour')")
