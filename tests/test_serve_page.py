@@ -1269,8 +1269,7 @@ def test_a_word_of_several_pieces_has_one_weight_in_the_sentence_too(modules: An
           host.path = async () => null;
           state.set({ trace: new Trace(JSON.parse(text)), t: 0, sub: 3 });
           const steps = document.body.appendChild(document.createElement("regard-steps"));
-          while (!steps.querySelector(".sentence [data-s]")?.style.getPropertyValue("--share"))
-            await new Promise((act) => setTimeout(act, 20));
+          while (!steps.step) await new Promise((act) => setTimeout(act, 20));
           const marked = [...steps.querySelectorAll(".sentence [data-s]")];
           return [marked.map((one) => Number(one.style.getPropertyValue("--share"))), steps.words()];
         }""",
