@@ -407,6 +407,7 @@ def runs(draw: random.Random, p: str) -> str:
                 run.replace("</w:r>", "<w:br/><w:t>more</w:t></w:r>"),
                 '<w:proofErr w:type="x"/>',
                 f'<w:hyperlink r:id="r{number}">{run}</w:hyperlink>',
+                f'<w:sdt><w:sdtPr><w:id w:val="{number}"/><w:rPr><w:b/></w:rPr></w:sdtPr><w:sdtContent>{run}</w:sdtContent></w:sdt>',
                 f'<w:bookmarkStart w:id="{number}"/>',
                 '<w:r><w:fldChar w:fldCharType="begin"/></w:r>',
                 "<w:r><w:drawing><w:p/></w:drawing></w:r>",
@@ -419,7 +420,8 @@ def runs(draw: random.Random, p: str) -> str:
 
 def document_of(kind: str, draw: random.Random) -> dict[str, str]:
     if kind == "docx":
-        body = "".join(f"<w:p><w:pPr><w:jc/></w:pPr>{runs(draw, 'w')}</w:p>" for _ in range(3))
+        body = "".join(f"<w:p><w:pPr><w:jc/></w:pPr>{runs(draw, 'w')}</w:p>" for _ in range(2))
+        body += f"<w:sdt><w:sdtPr/><w:sdtContent><w:p>{runs(draw, 'w')}</w:p></w:sdtContent></w:sdt>"
         return {
             "[Content_Types].xml": "<x/>",
             "word/document.xml": f"<w:document {W}><w:body>{body}</w:body></w:document>",
@@ -467,6 +469,8 @@ def test_archives(kind: str, count: int) -> None:
                 for tree in (before, after)
             ]
             assert counted[0] == counted[1]
+            for control in after.iter("{*}sdt"):
+                assert [one.tag.rpartition("}")[2] for one in control] == ["sdtPr", "sdtContent"]
             for paragraph in after.iter("{*}p"):
                 if kind in ("docx", "pptx"):
                     assert all(one.getparent().tag.endswith("}r") for one in paragraph.iter("{*}t"))
@@ -527,6 +531,24 @@ def test_every_slide_is_translated_and_words_keep_their_style(styles: str) -> No
         ]
 
 
+CONTROL = (
+    "<w:p><w:r><w:t>It is {0}<w:sdt><w:sdtPr><w:id/></w:sdtPr> <w:sdtContent><w:r><w:t>very old</w:t></w:r></w:sdtContent>"
+    "</w:sdt>{1}</w:t></w:r></w:p>".format("</w:t></w:r>", "<w:r><w:t>.")
+)
+
+
+def test_the_text_of_content_controls_is_translated() -> None:
+    block = f"<w:sdt><w:sdtPr><w:docPartObj/></w:sdtPr><w:sdtContent>{CONTROL}</w:sdtContent></w:sdt>"
+    empty = "<w:p><w:sdt><w:sdtPr/></w:sdt><w:sdt><w:sdtContent/></w:sdt></w:p>"
+    text = f'<x xmlns:w="urn:w">{CONTROL}{block}{empty}</x>'
+    document = read_document(archive({"word/document.xml": text}), "x.docx")
+    assert [segment.text for segment in document.segments] == ["It is very old."] * 2
+    inner = aligned(document.segments[0], "Il est très vieux.", "0-0 1-1 2-2 3-3")
+    after = unpacked(document.write([inner, inner]))["word/document.xml"].decode()
+    assert len(re.findall(r"</w:sdtPr> <w:sdtContent><w:r><w:t[^>]*>très vieux</w:t></w:r></w:sdtContent></w:sdt>", after)) == 2
+    assert empty in after
+
+
 def test_real_text_of_an_installed_package() -> None:
     import docutils
 
@@ -554,6 +576,11 @@ def test_archives_of_strangers(files: dict[str, str], expected: str, monkeypatch
         read_document(archive(files), "x.docx")
     assert expected in str(error.value)
     assert str(error.value).startswith("x.docx: ")
+
+
+def test_a_document_with_a_password_is_named() -> None:
+    with pytest.raises(DataError, match="has a password"):
+        read_document(bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600), "x.docx")
 
 
 def test_members_that_are_not_translated_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,8 @@ def pack(data: bytes, text: str) -> bytes:
 @contextmanager
 def _open(data: bytes) -> Iterator[zipfile.ZipFile]:
     """An archive whose names and sizes are accepted."""
+    if data.startswith(b"\xd0\xcf\x11\xe0"):  # a compound file, which Office makes of what has a password, too
+        raise DataError("the file has a password, or an older format with a new ending; save it without a password.")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
@@ -133,7 +135,7 @@ class Names(NamedTuple):
         p = f"{self.prefix}:"
         rules = html.xml_rules(ignored=frozenset(f"{p}{name}" if ":" not in name else name for name in self.kept))
         paragraph: list[html.Markup] | None = None
-        for token in html.join_kept(html.scan(text, rules), rules):
+        for token in _controls(html.join_kept(html.scan(text, rules), rules), f"{p}sdt"):
             if token.name == f"{p}p" and not token.empty:
                 if paragraph is not None:
                     yield from self.segment(paragraph)
@@ -195,6 +197,23 @@ class Names(NamedTuple):
         yield end
 
 
+def _controls(tokens: Iterator[html.Markup], name: str) -> Iterator[html.Markup]:
+    """The tokens, with each end of a content control as one tag: its properties stay at its begin."""
+    parts: list[html.Markup] = []
+    for token in tokens:
+        begins = token.name == (f"{name}Content" if token.closing else name) and not token.empty
+        if not parts and not begins:
+            yield token
+            continue
+        parts.append(token)
+        opened = token.name == f"{name}Content" and not token.closing and not token.empty
+        if opened or (token.name == name and token.closing):
+            raw, whole = "".join(part.raw for part in parts), not opened and parts[0].name == name
+            yield html.Markup(raw, "" if whole else name, closing=not opened and not whole, empty=whole)
+            parts = []
+    yield from parts
+
+
 def _runs(tokens: list[html.Markup], name: str) -> Iterator[list[html.Markup]]:
     """The tokens of each run together, and all others alone."""
     run: list[html.Markup] = []
@@ -209,7 +228,7 @@ def _runs(tokens: list[html.Markup], name: str) -> Iterator[list[html.Markup]]:
 
 _WORD = Names(
     "w", ' xml:space="preserve"',
-    ("pPr", "rPr", "sdt", "drawing", "pict", "object", "mc:AlternateContent", "del", "moveFrom", "instrText", "fldData",
+    ("pPr", "rPr", "sdtPr", "sdtEndPr", "drawing", "pict", "object", "mc:AlternateContent", "del", "moveFrom", "instrText", "fldData",
      "m:oMath", "m:oMathPara", "ruby"),
     ("br", "cr", "tab"), ("proofErr", "lastRenderedPageBreak"),
 )  # fmt: skip
