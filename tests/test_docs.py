@@ -112,7 +112,9 @@ def test_the_reference_has_every_public_name() -> None:
 
 def test_the_reference_has_every_method_with_an_example() -> None:
     shown = {(name, member) for _, name, member in PUBLIC}
-    classes = {f"regard.{name}": getattr(regard, name) for name in regard.__all__ if inspect.isclass(getattr(regard, name))}
+    classes = {
+        f"regard.{name}": getattr(regard, name) for name in regard.__all__ if inspect.isclass(getattr(regard, name))
+    }
     found = [
         (name, member)
         for name, one in classes.items()

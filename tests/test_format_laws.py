@@ -456,6 +456,8 @@ def test_archives(kind: str, count: int) -> None:
         document = read_document(data, f"x.{kind}")
         same = unpacked(document.write([segment.inner for segment in document.segments]))
         assert same == unpacked(data)
+        for segment in document.segments:
+            assert all(0 <= tag.at <= len(segment.text) for tag in segment.tags)
         found = [shuffled(segment, draw) for segment in document.segments]
         pairs = zip(document.segments, found, strict=True)
         written = unpacked(document.write([place_tags(*pair) for pair in pairs], "fr"))
@@ -531,6 +533,22 @@ def test_every_slide_is_translated_and_words_keep_their_style(styles: str) -> No
         ]
 
 
+def test_words_around_a_link_keep_the_properties_of_the_paragraph() -> None:
+    run = "<w:r><w:rPr><w:b/></w:rPr><w:t>{0}</w:t></w:r>"
+    link = f"<w:hyperlink>{run.format('this')}</w:hyperlink>"
+    text = f'<x xmlns:w="urn:w"><w:p>{run.format("See ")}{link}{run.format(" now.")}</w:p></x>'
+    document = read_document(archive({"word/document.xml": text}), "x.docx")
+    inner = aligned(document.segments[0], "Voyez ceci maintenant.", "0-0 1-1 2-2")
+    after = etree.fromstring(unpacked(document.write([inner]))["word/document.xml"])
+    found = [
+        (one.getparent().tag.rpartition("}")[2], one.findtext("{*}t"), one.find("{*}rPr/{*}b") is not None)
+        for one in after.iter("{*}r")
+    ]
+    assert [(tag, text.strip(), bold) for tag, text, bold in found] == [
+        ("p", "Voyez", True), ("hyperlink", "ceci", True), ("p", "maintenant.", True),
+    ]  # fmt: skip
+
+
 CONTROL = (
     "<w:p><w:r><w:t>It is {0}<w:sdt><w:sdtPr><w:id/></w:sdtPr> <w:sdtContent><w:r><w:t>very old</w:t></w:r></w:sdtContent>"
     "</w:sdt>{1}</w:t></w:r></w:p>".format("</w:t></w:r>", "<w:r><w:t>.")
@@ -545,7 +563,10 @@ def test_the_text_of_content_controls_is_translated() -> None:
     assert [segment.text for segment in document.segments] == ["It is very old."] * 2
     inner = aligned(document.segments[0], "Il est très vieux.", "0-0 1-1 2-2 3-3")
     after = unpacked(document.write([inner, inner]))["word/document.xml"].decode()
-    assert len(re.findall(r"</w:sdtPr> <w:sdtContent><w:r><w:t[^>]*>très vieux</w:t></w:r></w:sdtContent></w:sdt>", after)) == 2
+    assert (
+        len(re.findall(r"</w:sdtPr> <w:sdtContent><w:r><w:t[^>]*>très vieux</w:t></w:r></w:sdtContent></w:sdt>", after))
+        == 2
+    )
     assert empty in after
 
 
