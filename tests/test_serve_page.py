@@ -296,6 +296,26 @@ def test_alignment_as_ribbons_matrix_and_table(page: Any) -> None:
     picture(page, "table")
 
 
+@pytest.mark.parametrize(
+    ("unseen", "said"),
+    [
+        (["</s>"], "The end mark is not drawn; it takes 64 % of the weight."),
+        (["<s>"], "The start mark is not drawn; it takes 64 % of the weight."),
+        (["<s>", "</s>"], "The start mark and the end mark are not drawn; they take 64 % of the weight."),
+    ],
+)
+def test_the_caption_names_the_mark_that_is_not_drawn(modules: Any, unseen: list[str], said: str) -> None:
+    caption = modules.evaluate(
+        """async (unseen) => {
+          const { caption } = await import("/page/wording.js");
+          const seen = { kind: "decoder", weights: { shape: [1] }, query: "previous" };
+          return caption({ seen, unseen, lost: 0.64 }, { modules: [seen], model: {} }, { words: true });
+        }""",
+        unseen,
+    )
+    assert caption.endswith(f". {said}")
+
+
 def test_the_matrix_is_walked_with_the_keys(page: Any) -> None:
     page.get_by_role("button", name="Matrix").click()
     page.locator("svg.matrix").focus()
@@ -1420,3 +1440,8 @@ def test_the_tour_leads_through_the_page_by_keys(page: Any) -> None:
     ]  # fmt: skip
     assert page.locator("regard-tour").is_hidden()
     assert page.locator(".toured").count() == 0
+    page.get_by_role("button", name="Tour").click()
+    page.locator(".toured").wait_for()
+    page.locator(".lead, .view").first.focus()
+    page.keyboard.press("Escape")
+    assert page.locator("regard-tour").is_hidden(), "it can be left from anywhere"
