@@ -407,7 +407,7 @@ def runs(draw: random.Random, p: str) -> str:
                 run.replace("</w:r>", "<w:br/><w:t>more</w:t></w:r>"),
                 '<w:proofErr w:type="x"/>',
                 f'<w:hyperlink r:id="r{number}">{run}</w:hyperlink>',
-                f'<w:sdt><w:sdtPr><w:id w:val="{number}"/><w:rPr><w:b/></w:rPr></w:sdtPr><w:sdtContent>{run}</w:sdtContent></w:sdt>',
+                f'<w:sdt><w:sdtPr><w:id w:val="{number}"/><w:rPr/></w:sdtPr><w:sdtContent>{run}</w:sdtContent></w:sdt>',
                 f'<w:bookmarkStart w:id="{number}"/>',
                 '<w:r><w:fldChar w:fldCharType="begin"/></w:r>',
                 "<w:r><w:drawing><w:p/></w:drawing></w:r>",
@@ -550,8 +550,9 @@ def test_words_around_a_link_keep_the_properties_of_the_paragraph() -> None:
 
 
 CONTROL = (
-    "<w:p><w:r><w:t>It is {0}<w:sdt><w:sdtPr><w:id/></w:sdtPr> <w:sdtContent><w:r><w:t>very old</w:t></w:r></w:sdtContent>"
-    "</w:sdt>{1}</w:t></w:r></w:p>".format("</w:t></w:r>", "<w:r><w:t>.")
+    "<w:p><w:r><w:t>It is </w:t></w:r>"
+    "<w:sdt><w:sdtPr><w:id/></w:sdtPr> <w:sdtContent><w:r><w:t>very old</w:t></w:r></w:sdtContent></w:sdt>"
+    "<w:r><w:t>.</w:t></w:r></w:p>"
 )
 
 
@@ -568,6 +569,30 @@ def test_the_text_of_content_controls_is_translated() -> None:
         == 2
     )
     assert empty in after
+
+
+def control_of(draw: random.Random, depth: int = 0) -> str:
+    """Controls within each other, as they should be and as nobody writes them."""
+    inner = "".join(control_of(draw, depth + 1) for _ in range(draw.randint(0, 2))) if depth < 4 else ""
+    return draw.choice((
+        "<w:r><w:t>some words</w:t></w:r>",
+        f"<w:sdt><w:sdtPr/> <w:sdtContent>{inner}</w:sdtContent></w:sdt>",
+        f"<w:sdt><w:sdtContent>{inner}</w:sdtContent>x<w:sdtContent/></w:sdt>",
+        f"<w:sdt>{inner}</w:sdt>",
+        f"<w:sdtContent>{inner}</w:sdtContent>",
+        f"<w:hyperlink>{inner}</w:hyperlink>",
+    ))  # fmt: skip
+
+
+def test_controls_of_any_form_leave_a_document_that_can_be_read() -> None:
+    draw = random.Random(3)
+    for _ in range(300):
+        text = f'<x xmlns:w="urn:w"><w:p>{"".join(control_of(draw) for _ in range(4))}</w:p></x>'
+        data = archive({"word/document.xml": text})
+        document = read_document(data, "x.docx")
+        assert unpacked(document.write([one.inner for one in document.segments])) == unpacked(data)
+        after = document.write([place_tags(one, shuffled(one, draw)) for one in document.segments])
+        etree.fromstring(unpacked(after)["word/document.xml"])
 
 
 def test_real_text_of_an_installed_package() -> None:

@@ -9,7 +9,7 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -197,21 +197,32 @@ class Names(NamedTuple):
         yield end
 
 
-def _controls(tokens: Iterator[html.Markup], name: str) -> Iterator[html.Markup]:
-    """The tokens, with each end of a content control as one tag: its properties stay at its begin."""
-    parts: list[html.Markup] = []
-    for token in tokens:
-        begins = token.name == (f"{name}Content" if token.closing else name) and not token.empty
-        if not parts and not begins:
-            yield token
-            continue
-        parts.append(token)
-        opened = token.name == f"{name}Content" and not token.closing and not token.empty
-        if opened or (token.name == name and token.closing):
-            raw, whole = "".join(part.raw for part in parts), not opened and parts[0].name == name
-            yield html.Markup(raw, "" if whole else name, closing=not opened and not whole, empty=whole)
-            parts = []
-    yield from parts
+def _controls(tokens: Iterable[html.Markup], name: str) -> Iterator[html.Markup]:
+    """The tokens, with each end of a content control as one tag, so that its properties stay at its begin."""
+    found = list(tokens)
+    ends: dict[int, int] = {}  # the first and the last of the tokens that become one
+    opened: list[tuple[int, int]] = []  # where each open element begins, and the control whose content it is
+    fresh = -1  # the open control of which nothing but its properties has been read
+    for at, token in enumerate(found):
+        if token.name and token.closing:
+            begin, control = opened.pop() if opened else (0, -1)
+            after = at + 1
+            while after < len(found) and found[after].name is None and not found[after].raw.strip():
+                after += 1
+            if control >= 0 and after < len(found) and found[after].closing and found[after].name == name:
+                ends[control], ends[at] = begin, after
+            fresh = -1
+        elif token.name and not token.empty:
+            opened.append((at, fresh if token.name == f"{name}Content" else -1))
+            fresh = at if token.name == name else -1
+        elif token.name is None and token.raw.strip():
+            fresh = -1
+    at = 0
+    while at < len(found):
+        last = ends.get(at, at)
+        raw = "".join(token.raw for token in found[at : last + 1])
+        yield found[at]._replace(raw=raw, name=name) if last > at else found[at]
+        at = last + 1
 
 
 def _runs(tokens: list[html.Markup], name: str) -> Iterator[list[html.Markup]]:
@@ -228,8 +239,8 @@ def _runs(tokens: list[html.Markup], name: str) -> Iterator[list[html.Markup]]:
 
 _WORD = Names(
     "w", ' xml:space="preserve"',
-    ("pPr", "rPr", "sdtPr", "sdtEndPr", "drawing", "pict", "object", "mc:AlternateContent", "del", "moveFrom", "instrText", "fldData",
-     "m:oMath", "m:oMathPara", "ruby"),
+    ("pPr", "rPr", "sdtPr", "sdtEndPr", "drawing", "pict", "object", "mc:AlternateContent", "del", "moveFrom",
+     "instrText", "fldData", "m:oMath", "m:oMathPara", "ruby"),
     ("br", "cr", "tab"), ("proofErr", "lastRenderedPageBreak"),
 )  # fmt: skip
 _SLIDE = Names("a", kept=("pPr", "rPr", "br", "fld", "endParaRPr"), breaks=("br",))
