@@ -668,6 +668,7 @@ def test_models_are_compared(page: Any) -> None:
     page.get_by_role("button", name="With and without attention").click()
     page.locator(".contrast").nth(1).wait_for()
     assert "comparing=length" in page.url
+    assert "Marked words differ" in page.locator("regard-compare .lead, regard-compare").first.inner_text()
     own, example = page.locator(".contrast h2").all_inner_texts()
     assert own == "Your sentence, 3 words"
     assert re.fullmatch(r"An example, \d+ words", example)
