@@ -110,6 +110,29 @@ def test_the_reference_has_every_public_name() -> None:
     assert [name for name in regard.look.__all__ if name not in known] == []
 
 
+def test_the_reference_has_every_method_with_an_example() -> None:
+    shown = {(name, member) for _, name, member in PUBLIC}
+    classes = {
+        f"regard.{name}": getattr(regard, name) for name in regard.__all__ if inspect.isclass(getattr(regard, name))
+    }
+    found = [
+        (name, member)
+        for name, one in classes.items()
+        for member, part in vars(one).items()
+        if not member.startswith("_") and ">>>" in (inspect.getdoc(part) or "")
+    ]
+    assert len(found) > 10
+    assert [one for one in found if one not in shown] == []
+
+
+@pytest.mark.parametrize("page", sorted(TREE.glob("docs/results/*.md")), ids=lambda page: page.stem)
+def test_a_reported_result_has_a_source(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    if page.stem == "index" or not re.search(r"[Rr]eport(ed)?\*", text):
+        return
+    assert re.search(r"\b[A-Z][a-z]+(?: et al\.| and [A-Z][a-z]+)? (?:19|20)\d\d\b|without a single source", text)
+
+
 def test_the_reference_can_be_read_as_a_file() -> None:
     """A table has every name, since only the site shows what the docstrings say."""
     row = re.compile(r"^\| `([\w.]+)` \| \S", re.MULTILINE)

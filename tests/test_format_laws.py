@@ -407,6 +407,7 @@ def runs(draw: random.Random, p: str) -> str:
                 run.replace("</w:r>", "<w:br/><w:t>more</w:t></w:r>"),
                 '<w:proofErr w:type="x"/>',
                 f'<w:hyperlink r:id="r{number}">{run}</w:hyperlink>',
+                f'<w:sdt><w:sdtPr><w:id w:val="{number}"/><w:rPr/></w:sdtPr><w:sdtContent>{run}</w:sdtContent></w:sdt>',
                 f'<w:bookmarkStart w:id="{number}"/>',
                 '<w:r><w:fldChar w:fldCharType="begin"/></w:r>',
                 "<w:r><w:drawing><w:p/></w:drawing></w:r>",
@@ -419,7 +420,8 @@ def runs(draw: random.Random, p: str) -> str:
 
 def document_of(kind: str, draw: random.Random) -> dict[str, str]:
     if kind == "docx":
-        body = "".join(f"<w:p><w:pPr><w:jc/></w:pPr>{runs(draw, 'w')}</w:p>" for _ in range(3))
+        body = "".join(f"<w:p><w:pPr><w:jc/></w:pPr>{runs(draw, 'w')}</w:p>" for _ in range(2))
+        body += f"<w:sdt><w:sdtPr/><w:sdtContent><w:p>{runs(draw, 'w')}</w:p></w:sdtContent></w:sdt>"
         return {
             "[Content_Types].xml": "<x/>",
             "word/document.xml": f"<w:document {W}><w:body>{body}</w:body></w:document>",
@@ -454,6 +456,8 @@ def test_archives(kind: str, count: int) -> None:
         document = read_document(data, f"x.{kind}")
         same = unpacked(document.write([segment.inner for segment in document.segments]))
         assert same == unpacked(data)
+        for segment in document.segments:
+            assert all(0 <= tag.at <= len(segment.text) for tag in segment.tags)
         found = [shuffled(segment, draw) for segment in document.segments]
         pairs = zip(document.segments, found, strict=True)
         written = unpacked(document.write([place_tags(*pair) for pair in pairs], "fr"))
@@ -467,6 +471,8 @@ def test_archives(kind: str, count: int) -> None:
                 for tree in (before, after)
             ]
             assert counted[0] == counted[1]
+            for control in after.iter("{*}sdt"):
+                assert [one.tag.rpartition("}")[2] for one in control] == ["sdtPr", "sdtContent"]
             for paragraph in after.iter("{*}p"):
                 if kind in ("docx", "pptx"):
                     assert all(one.getparent().tag.endswith("}r") for one in paragraph.iter("{*}t"))
@@ -527,6 +533,68 @@ def test_every_slide_is_translated_and_words_keep_their_style(styles: str) -> No
         ]
 
 
+def test_words_around_a_link_keep_the_properties_of_the_paragraph() -> None:
+    run = "<w:r><w:rPr><w:b/></w:rPr><w:t>{0}</w:t></w:r>"
+    link = f"<w:hyperlink>{run.format('this')}</w:hyperlink>"
+    text = f'<x xmlns:w="urn:w"><w:p>{run.format("See ")}{link}{run.format(" now.")}</w:p></x>'
+    document = read_document(archive({"word/document.xml": text}), "x.docx")
+    inner = aligned(document.segments[0], "Voyez ceci maintenant.", "0-0 1-1 2-2")
+    after = etree.fromstring(unpacked(document.write([inner]))["word/document.xml"])
+    found = [
+        (one.getparent().tag.rpartition("}")[2], one.findtext("{*}t"), one.find("{*}rPr/{*}b") is not None)
+        for one in after.iter("{*}r")
+    ]
+    assert [(tag, text.strip(), bold) for tag, text, bold in found] == [
+        ("p", "Voyez", True), ("hyperlink", "ceci", True), ("p", "maintenant.", True),
+    ]  # fmt: skip
+
+
+CONTROL = (
+    "<w:p><w:r><w:t>It is </w:t></w:r>"
+    "<w:sdt><w:sdtPr><w:id/></w:sdtPr> <w:sdtContent><w:r><w:t>very old</w:t></w:r></w:sdtContent></w:sdt>"
+    "<w:r><w:t>.</w:t></w:r></w:p>"
+)
+
+
+def test_the_text_of_content_controls_is_translated() -> None:
+    block = f"<w:sdt><w:sdtPr><w:docPartObj/></w:sdtPr><w:sdtContent>{CONTROL}</w:sdtContent></w:sdt>"
+    empty = "<w:p><w:sdt><w:sdtPr/></w:sdt><w:sdt><w:sdtContent/></w:sdt></w:p>"
+    text = f'<x xmlns:w="urn:w">{CONTROL}{block}{empty}</x>'
+    document = read_document(archive({"word/document.xml": text}), "x.docx")
+    assert [segment.text for segment in document.segments] == ["It is very old."] * 2
+    inner = aligned(document.segments[0], "Il est très vieux.", "0-0 1-1 2-2 3-3")
+    after = unpacked(document.write([inner, inner]))["word/document.xml"].decode()
+    assert (
+        len(re.findall(r"</w:sdtPr> <w:sdtContent><w:r><w:t[^>]*>très vieux</w:t></w:r></w:sdtContent></w:sdt>", after))
+        == 2
+    )
+    assert empty in after
+
+
+def control_of(draw: random.Random, depth: int = 0) -> str:
+    """Controls within each other, as they should be and as nobody writes them."""
+    inner = "".join(control_of(draw, depth + 1) for _ in range(draw.randint(0, 2))) if depth < 4 else ""
+    return draw.choice((
+        "<w:r><w:t>some words</w:t></w:r>",
+        f"<w:sdt><w:sdtPr/> <w:sdtContent>{inner}</w:sdtContent></w:sdt>",
+        f"<w:sdt><w:sdtContent>{inner}</w:sdtContent>x<w:sdtContent/></w:sdt>",
+        f"<w:sdt>{inner}</w:sdt>",
+        f"<w:sdtContent>{inner}</w:sdtContent>",
+        f"<w:hyperlink>{inner}</w:hyperlink>",
+    ))  # fmt: skip
+
+
+def test_controls_of_any_form_leave_a_document_that_can_be_read() -> None:
+    draw = random.Random(3)
+    for _ in range(300):
+        text = f'<x xmlns:w="urn:w"><w:p>{"".join(control_of(draw) for _ in range(4))}</w:p></x>'
+        data = archive({"word/document.xml": text})
+        document = read_document(data, "x.docx")
+        assert unpacked(document.write([one.inner for one in document.segments])) == unpacked(data)
+        after = document.write([place_tags(one, shuffled(one, draw)) for one in document.segments])
+        etree.fromstring(unpacked(after)["word/document.xml"])
+
+
 def test_real_text_of_an_installed_package() -> None:
     import docutils
 
@@ -554,6 +622,11 @@ def test_archives_of_strangers(files: dict[str, str], expected: str, monkeypatch
         read_document(archive(files), "x.docx")
     assert expected in str(error.value)
     assert str(error.value).startswith("x.docx: ")
+
+
+def test_a_document_with_a_password_is_named() -> None:
+    with pytest.raises(DataError, match="has a password"):
+        read_document(bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600), "x.docx")
 
 
 def test_members_that_are_not_translated_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:

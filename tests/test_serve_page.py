@@ -296,6 +296,26 @@ def test_alignment_as_ribbons_matrix_and_table(page: Any) -> None:
     picture(page, "table")
 
 
+@pytest.mark.parametrize(
+    ("unseen", "said"),
+    [
+        (["</s>"], "The end mark is not drawn; it takes 64 % of the weight."),
+        (["<s>"], "The start mark is not drawn; it takes 64 % of the weight."),
+        (["<s>", "</s>"], "The start mark and the end mark are not drawn; they take 64 % of the weight."),
+    ],
+)
+def test_the_caption_names_the_mark_that_is_not_drawn(modules: Any, unseen: list[str], said: str) -> None:
+    caption = modules.evaluate(
+        """async (unseen) => {
+          const { caption } = await import("/page/wording.js");
+          const seen = { kind: "decoder", weights: { shape: [1] }, query: "previous" };
+          return caption({ seen, unseen, lost: 0.64 }, { modules: [seen], model: {} }, { words: true });
+        }""",
+        unseen,
+    )
+    assert caption.endswith(f". {said}")
+
+
 def test_the_matrix_is_walked_with_the_keys(page: Any) -> None:
     page.get_by_role("button", name="Matrix").click()
     page.locator("svg.matrix").focus()
@@ -648,6 +668,7 @@ def test_models_are_compared(page: Any) -> None:
     page.get_by_role("button", name="With and without attention").click()
     page.locator(".contrast").nth(1).wait_for()
     assert "comparing=length" in page.url
+    assert "Marked words differ" in page.locator("regard-compare .lead, regard-compare").first.inner_text()
     own, example = page.locator(".contrast h2").all_inner_texts()
     assert own == "Your sentence, 3 words"
     assert re.fullmatch(r"An example, \d+ words", example)
@@ -671,6 +692,29 @@ def test_outputs_are_aligned_before_their_rows_are_compared(modules: Any) -> Non
         }"""
     )
     assert gap == [["z (second only)", "x", "y"], [[-1, 0], [0, 0], [-1, 1]]]
+
+
+def test_matrices_beside_each_other_are_seen_whole(page: Any) -> None:
+    high, gap, one = page.evaluate(
+        """async () => {
+          const [{ drawMatrix }, { differenceMap }] = [await import("/page/matrix.js"), await import("/page/sides.js")];
+          const named = (count) => Array.from({ length: count }, (_, at) => ({ text: `word${at}`, tokens: [at] }));
+          const table = (rows, columns) => ({
+            rows: named(rows), columns: named(columns), weights: named(rows).map(() => named(columns).map(() => 0.5)),
+          });
+          const drawn = (rows, columns, more) =>
+            Number(drawMatrix(table(rows, columns), null, more).element.firstChild.getAttribute("height"));
+          const bare = { bare: true, room: 1100 };
+          const difference = differenceMap(table(45, 30)).querySelector("svg");
+          return [
+            [12, 24, 37, 45].map((rows) => drawn(rows, 30, bare)), Number(difference.getAttribute("height")),
+            drawn(37, 30, { room: 1100 }),
+          ];
+        }"""
+    )
+    assert max(*high, gap) <= 752, "as high as the box that scrolls, without its border"
+    assert high[0] > 400, "a short one is not made smaller"
+    assert one > 1000, "one that stands alone keeps its large cells"
 
 
 def test_heads_are_compared(page: Any) -> None:
@@ -1231,6 +1275,57 @@ def test_steps_count_pieces_where_tokens_are_no_words(modules: Any, target: list
         "async (text) => new (await import('/page/trace.js')).Trace(JSON.parse(text)).pieced", tree
     )
     assert found is pieced
+    named = modules.evaluate(
+        """async (text) => {
+          const { state } = await import("/page/state.js");
+          await import("/page/whatif.js");
+          (await import("/page/host.js")).host.live = true; // the bar of a page where something can be changed
+          state.set({ trace: new (await import("/page/trace.js")).Trace(JSON.parse(text)) });
+          state.set({ changes: [{ kind: "set-row", t: 1, position: 0 }] });
+          const bar = document.body.appendChild(document.createElement("regard-changes"));
+          return bar.innerText;
+        }""",
+        tree,
+    )
+    assert f"{'piece' if pieced else 'word'} 2 looks only at" in named, "the bar counts as the step view does"
+
+
+def test_a_word_of_several_pieces_has_one_weight_in_the_sentence_too(modules: Any) -> None:
+    trace = Trace.from_arrays(["\u2581do", "or", "\u2581red"], ["x"], np.array([[0.3, 0.3, 0.4]]))
+    shares, said = modules.evaluate(
+        """async (text) => {
+          const { state } = await import("/page/state.js");
+          const { Trace } = await import("/page/trace.js");
+          const [{ host }] = [await import("/page/host.js"), await import("/page/steps.js")];
+          const output = { words: [{ text: "x", piece: "x", logprob: 0, chosen: true }] };
+          host.step = async () => ({ t: 0, weights: [0.3, 0.3, 0.4], formula: { kind: "dot" }, output });
+          host.path = async () => null;
+          state.set({ trace: new Trace(JSON.parse(text)), t: 0, sub: 3 });
+          const steps = document.body.appendChild(document.createElement("regard-steps"));
+          while (!steps.step) await new Promise((act) => setTimeout(act, 20));
+          const marked = [...steps.querySelectorAll(".sentence [data-s]")];
+          return [marked.map((one) => Number(one.style.getPropertyValue("--share"))), steps.words()];
+        }""",
+        write(page_tree(trace)),
+    )
+    assert shares == [pytest.approx(0.6), pytest.approx(0.6), pytest.approx(0.4)]
+    assert "60 % of the weight on \u2018door\u2019" in said.replace("\u00a0", " ")
+
+
+def test_the_exponent_of_a_weight_is_written_as_a_difference_of_any_scores(modules: Any) -> None:
+    texts = modules.evaluate(
+        """async () => {
+          const { weightText } = await import("/page/arithmetic.js");
+          const of = (scores) => {
+            const top = Math.max(...scores), all = scores.map((one) => Math.exp(one - top));
+            const sum = all.reduce((a, b) => a + b, 0), weights = { data: all.map((one) => one / sum) };
+            return weightText({ scores: { data: scores }, weights }, { normalise: "softmax" }, 0);
+          };
+          return [of([-3, -1]), of([1, 2])];
+        }"""
+    )
+    assert texts[0].startswith("exp(\u22123.00 \u2212 (\u22121.00)) \u00f7 \u03a3 = 0.135 \u00f7 1.135 = 0.119")
+    assert texts[1].startswith("exp(1.00 \u2212 2.00) \u00f7 \u03a3 = 0.368 \u00f7 1.368 = 0.269")
 
 
 def test_on_a_phone_words_are_tapped_and_the_sentence_about_one_stays_in_sight(server: Server, chromium: Any) -> None:
@@ -1340,6 +1435,11 @@ def test_the_tour_leads_through_the_page_by_keys(page: Any) -> None:
     until(page, f"window.marked = {marked}")
     page.evaluate("import('/page/state.js').then((m) => m.state.set({ sort: 'entropy' }))")
     until(page, f"{marked} && {marked} !== window.marked")  # marked again where the view is drawn again
+    covered = """(() => {
+      const [one, card] = [".toured", ".tour"].map((name) => document.querySelector(name).getBoundingClientRect());
+      return one.bottom > card.top && one.top < card.bottom && one.left < card.right;
+    })()"""
+    until(page, f"!{covered}")  # the two translations are there to be compared
     titles = []
     for _ in range(8):
         until(page, "document.querySelector('.toured') && document.activeElement.closest('regard-tour')")
@@ -1353,3 +1453,8 @@ def test_the_tour_leads_through_the_page_by_keys(page: Any) -> None:
     ]  # fmt: skip
     assert page.locator("regard-tour").is_hidden()
     assert page.locator(".toured").count() == 0
+    page.get_by_role("button", name="Tour").click()
+    page.locator(".toured").wait_for()
+    page.locator(".lead, .view").first.focus()
+    page.keyboard.press("Escape")
+    assert page.locator("regard-tour").is_hidden(), "it can be left from anywhere"

@@ -9,7 +9,7 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -72,6 +72,8 @@ def pack(data: bytes, text: str) -> bytes:
 @contextmanager
 def _open(data: bytes) -> Iterator[zipfile.ZipFile]:
     """An archive whose names and sizes are accepted."""
+    if data.startswith(b"\xd0\xcf\x11\xe0"):  # a compound file, which Office makes of what has a password, too
+        raise DataError("the file has a password, or an older format with a new ending; save it without a password.")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
@@ -133,7 +135,7 @@ class Names(NamedTuple):
         p = f"{self.prefix}:"
         rules = html.xml_rules(ignored=frozenset(f"{p}{name}" if ":" not in name else name for name in self.kept))
         paragraph: list[html.Markup] | None = None
-        for token in html.join_kept(html.scan(text, rules), rules):
+        for token in _controls(html.join_kept(html.scan(text, rules), rules), f"{p}sdt"):
             if token.name == f"{p}p" and not token.empty:
                 if paragraph is not None:
                     yield from self.segment(paragraph)
@@ -195,6 +197,34 @@ class Names(NamedTuple):
         yield end
 
 
+def _controls(tokens: Iterable[html.Markup], name: str) -> Iterator[html.Markup]:
+    """The tokens, with each end of a content control as one tag, so that its properties stay at its begin."""
+    found = list(tokens)
+    ends: dict[int, int] = {}  # the first and the last of the tokens that become one
+    opened: list[tuple[int, int]] = []  # where each open element begins, and the control whose content it is
+    fresh = -1  # the open control of which nothing but its properties has been read
+    for at, token in enumerate(found):
+        if token.name and token.closing:
+            begin, control = opened.pop() if opened else (0, -1)
+            after = at + 1
+            while after < len(found) and found[after].name is None and not found[after].raw.strip():
+                after += 1
+            if control >= 0 and after < len(found) and found[after].closing and found[after].name == name:
+                ends[control], ends[at] = begin, after
+            fresh = -1
+        elif token.name and not token.empty:
+            opened.append((at, fresh if token.name == f"{name}Content" else -1))
+            fresh = at if token.name == name else -1
+        elif token.name is None and token.raw.strip():
+            fresh = -1
+    at = 0
+    while at < len(found):
+        last = ends.get(at, at)
+        raw = "".join(token.raw for token in found[at : last + 1])
+        yield found[at]._replace(raw=raw, name=name) if last > at else found[at]
+        at = last + 1
+
+
 def _runs(tokens: list[html.Markup], name: str) -> Iterator[list[html.Markup]]:
     """The tokens of each run together, and all others alone."""
     run: list[html.Markup] = []
@@ -209,8 +239,8 @@ def _runs(tokens: list[html.Markup], name: str) -> Iterator[list[html.Markup]]:
 
 _WORD = Names(
     "w", ' xml:space="preserve"',
-    ("pPr", "rPr", "sdt", "drawing", "pict", "object", "mc:AlternateContent", "del", "moveFrom", "instrText", "fldData",
-     "m:oMath", "m:oMathPara", "ruby"),
+    ("pPr", "rPr", "sdtPr", "sdtEndPr", "drawing", "pict", "object", "mc:AlternateContent", "del", "moveFrom",
+     "instrText", "fldData", "m:oMath", "m:oMathPara", "ruby"),
     ("br", "cr", "tab"), ("proofErr", "lastRenderedPageBreak"),
 )  # fmt: skip
 _SLIDE = Names("a", kept=("pPr", "rPr", "br", "fld", "endParaRPr"), breaks=("br",))

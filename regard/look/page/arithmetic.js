@@ -93,6 +93,6 @@ export function weightText({ scores, weights, centre, half_width: half, changed 
     return `${seen.normalise} of the scores = ${given}${sign}`;
   const top = Math.max(...scores.data),
     total = scores.data.reduce((sum, one) => sum + Math.exp(one - top), 0);
-  const above = `exp(${show(scores.data[s])} − ${show(top)})`;
+  const above = `exp(${show(scores.data[s])} − ${top < 0 ? `(${show(top)})` : show(top)})`;
   return `${above} ÷ Σ = ${show(Math.exp(scores.data[s] - top), 3)} ÷ ${show(total, 3)} = ${given}${sign}`;
 }

@@ -30,7 +30,8 @@ const MODELS =
   "of the first model; in a sentence that was translated back again, from those of your own.";
 const LENGTH =
   "With attention the model looks back at every source word while it writes. Without, all it knows is one vector of " +
-  "fixed size: enough for a short sentence, not for a long one.";
+  "fixed size: enough for a short sentence, not for a long one. " +
+  "Marked words differ from those of the model with attention.";
 const HINT =
   "Click a head to show it alone; with Shift, to take the mean of several of one layer. Entropy: 0 is one place, " +
   "larger is more spread.";

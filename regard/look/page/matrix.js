@@ -7,6 +7,7 @@ import { state } from "./state.js";
 
 const LEAST = 13; // pixels of a cell
 const SLANT = 0.72; // how far a label of 45 degrees goes to the side
+export const SEEN = 744; // pixels of a drawing that are seen without scrolling in its box
 const MOST = 60; // words on a side that are drawn as elements; more are painted
 
 /** A matrix of a table. @returns {{element: Element, mark: () => void}} */
@@ -54,8 +55,9 @@ function layout(table, options) {
   const end = (column) => (table.rightToLeft ? column : columns - 1 - column); // how far a column is from the last one
   const over = Math.max(0, ...lengths.map((one, column) => one * SLANT - end(column) * LEAST)); // labels beyond the last
   const across = (options.room ?? Math.min(980, room())) - left - over - 10;
-  const size =
-    options.size ?? Math.max(LEAST, Math.min(46, across / Math.max(1, columns), 560 / Math.max(1, Math.min(rows, 12))));
+  // Beside another one, a matrix is seen whole, as far as its cells are large enough to be seen.
+  const down = options.bare ? SEEN - longest * SLANT - 30 : Math.max(560, (560 * rows) / 12);
+  const size = options.size ?? Math.max(LEAST, Math.min(46, across / Math.max(1, columns), down / Math.max(1, rows)));
   const slanted = longest > size - 4; // beside each other they would run together
   const top = slanted ? longest * SLANT + 22 : 30;
   const height = top + rows * size + (options.bare ? 8 : 52);

@@ -2,7 +2,7 @@
 
 import { h, isolate, svg, visible, word } from "./dom.js";
 import { room, wide } from "./grid.js";
-import { drawMatrix } from "./matrix.js";
+import { drawMatrix, SEEN } from "./matrix.js";
 import { show } from "./maths.js";
 import { signedHues } from "./palette.js";
 import { largest, strip } from "./strips.js";
@@ -130,9 +130,9 @@ export function difference(one, two) {
 
 /** The difference as a map: no colour where both are equal. */
 export function differenceMap(gap) {
-  const size = Math.max(14, Math.min(34, 560 / gap.columns.length)),
-    left = 20 + Math.max(...gap.rows.map((label) => wide(visible(label.text)))),
+  const left = 20 + Math.max(...gap.rows.map((label) => wide(visible(label.text)))),
     top = 24 + 0.72 * Math.max(...gap.columns.map((label) => wide(visible(label.text)))),
+    size = Math.max(14, Math.min(34, 560 / gap.columns.length, (SEEN - top - 6) / gap.rows.length)),
     hue = signedHues();
   const width = left + gap.columns.length * size + top,
     height = top + gap.rows.length * size + 6;

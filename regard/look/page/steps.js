@@ -256,15 +256,25 @@ class Steps extends HTMLElement {
     return OTHER[this.seen.kind]?.[this.sub] ?? SAID[this.sub];
   }
 
+  /** The word whose numbers are shown together, of the piece at place s. */
+  wordAt(s) {
+    return [...this.about.whole.values()].find((label) => label.tokens.includes(s));
+  }
+
+  /** The weight of place s; where whole words are shown, that of its word. */
+  weightAt(s) {
+    return (this.wordAt(s)?.tokens ?? [s]).reduce((sum, at) => sum + this.step.weights.data[at], 0);
+  }
+
   words() {
     const token = this.seen.pieces[0].rows[this.t],
       { tokens } = this.about,
-      weights = Array.from(this.step.weights.data),
+      weights = tokens.map((_, s) => this.weightAt(s)),
       best = weights.indexOf(Math.max(...weights));
     const looked =
       this.seen.kind === "fixed"
         ? "one fixed vector"
-        : `${percent(weights[best])} of the weight on ‘${tokens[best]?.text}’`;
+        : `${percent(weights[best])} of the weight on ‘${(this.wordAt(best) ?? tokens[best])?.text}’`;
     return this.reading
       ? `Word ${this.t + 1} of ${this.last + 1}, ‘${token.text}’: ${looked}`
       : `Step ${this.t + 1} of ${this.last + 1}: ${looked}, writes ‘${token.text}’`;
@@ -456,7 +466,7 @@ class Steps extends HTMLElement {
       { gap } = this,
       done = this.sub === this.end;
     for (const one of this.sentences.querySelectorAll("[data-s]")) {
-      const weight = known ? this.step.weights.data[one.dataset.s] : 0,
+      const weight = known ? this.weightAt(Number(one.dataset.s)) : 0,
         share = weight >= 0.02 ? weight.toFixed(3) : "0";
       if (one.style.getPropertyValue("--share") !== share) one.style.setProperty("--share", share);
     }

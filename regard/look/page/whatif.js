@@ -96,6 +96,7 @@ export function undoAll() {
 const quoted = (text) => `‘${visible(text)}’`;
 
 function described(each, trace) {
+  const unit = trace?.pieced ? "piece" : "word";
   const name = (s) => quoted(trace?.source.tokens[s]?.text ?? String(s));
   if (each.kind === "temperature")
     return each.value >= UNIFORM
@@ -105,8 +106,8 @@ function described(each, trace) {
     const label = trace && sourceWord(trace, each.positions[0]);
     return `${quoted(label?.text ?? name(each.positions[0]))} is hidden`;
   }
-  if (each.kind === "set-row" && each.weights) return `the weights of word ${each.t + 1} are set by hand`;
-  if (each.kind === "set-row") return `word ${each.t + 1} looks only at ${name(each.position)}`;
+  if (each.kind === "set-row" && each.weights) return `the weights of ${unit} ${each.t + 1} are set by hand`;
+  if (each.kind === "set-row") return `${unit} ${each.t + 1} looks only at ${name(each.position)}`;
   return each.kind;
 }
 

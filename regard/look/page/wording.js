@@ -78,8 +78,11 @@ export function caption(table, trace, { words, special, renormalise }) {
   const first = parts.filter(Boolean).join(", ");
   const hidden = table.unseen.length && !special && seen.kind !== "fixed";
   const mass = `${Math.round(100 * table.lost)} % of the weight`;
+  const marks = [...new Set(table.unseen.map((text) => (text === "<s>" ? "start mark" : "end mark")))];
+  const one = marks.length === 1;
   const second = hidden
-    ? ` The end mark is not drawn; it takes ${mass}${renormalise ? ", and the rest was scaled up" : ""}.`
+    ? ` The ${marks.join(" and the ")} ${one ? "is" : "are"} not drawn; ${one ? "it takes" : "they take"} ${mass}` +
+      `${renormalise ? ", and the rest was scaled up" : ""}.`
     : "";
   return `${first}.${second}`;
 }

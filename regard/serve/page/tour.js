@@ -66,6 +66,11 @@ class Tour extends HTMLElement {
     this.className = "card tour";
     this.setAttribute("role", "region");
     this.setAttribute("aria-label", "Tour");
+    document.addEventListener("keydown", (event) => {
+      const { target } = event; // what has its own use of the key keeps it
+      if (event.key !== "Escape" || this.hidden || event.defaultPrevented) return;
+      if (!target.matches?.("input, select, textarea") && !document.querySelector("dialog[open], .popover")) this.leave();
+    });
     this.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.leave();
       if (event.key !== "Tab") event.stopPropagation(); // arrows here do not move the step
