@@ -49,7 +49,19 @@ def test_sentences_of_a_text_are_translated_alone(translator):
 
 
 @pytest.mark.parametrize(
-    "kept", ["https://a.org/b_c?d=12&e", "a.b@c.org", "www.a.org", "/a/b.txt", "~/b/c/", "@some_name", "#été", "{name}"]
+    "kept",
+    [
+        "https://a.org/b_c?d=12&e",
+        "a.b@c.org",
+        "www.a.org",
+        "/a/b.txt",
+        "~/b/c/",
+        "@some_name",
+        "#été",
+        "{name}",
+        "`b c`",
+        "``b``",
+    ],
 )
 def test_addresses_and_placeholders_of_plain_text_come_back_as_they_are(translator, kept):
     found = translator.translate(f"the cat sees {kept} . the dog sees the cat .", nbest=2, beam=2)

@@ -133,7 +133,8 @@ SYMBOL = re.compile(
 )
 _MARKS = ".,;:!?…)]}'’»”"  # at the end of an address, part of the sentence
 _DIGITS = r"(?<!\d)\d{50,}"  # not a number that a sentence has; a model would write it digit by digit
-_OTHERS = rf"<%|[$#]?\{{|%[A-Z][A-Z_]+%|{SYMBOL.pattern}|{_DIGITS}"
+_CODE = r"``[^`\n]{1,200}``|`[^`\n]{1,200}`"  # as in messages of programs; few vocabularies have the sign
+_OTHERS = rf"{_CODE}|<%|[$#]?\{{|%[A-Z][A-Z_]+%|{SYMBOL.pattern}|{_DIGITS}"
 _START = re.compile(
     rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|%(?:prog|default)\b|(?P<printf>(?:(?<!\d)(?<!\d\s)|(?=%[sd](?!\w)|%\.\d)){_PRINTF})|{_OTHERS}"
 )

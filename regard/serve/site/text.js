@@ -692,7 +692,7 @@ const TIME = new RegExp(
 const CLOCK = /(?<![\p{Nd}:.,])(\p{Nd}{1,2}):([0-5]\p{Nd})(?![\p{Nd}:.,]?\p{Nd})/gu;
 const GLUED = /[\p{L}\p{Nl}\p{No}]{3}\p{Nd}/gu; // a number without a space after a word
 
-const PLACEHOLDER = new RegExp(`%[sd@]|%\\([${LETTER}]+\\)|<%|[$#]?\\{[^${SPACES}{}]*\\}|%[A-Z][A-Z_]+%`, "u");
+const PLACEHOLDER = new RegExp(`\`[^\`\n]+\`|%[sd@]|%\\([${LETTER}]+\\)|<%|[$#]?\\{[^${SPACES}{}]*\\}|%[A-Z][A-Z_]+%`, "u");
 
 /** Whether a sentence has an address, a placeholder or a symbol, which are translated as words here. */
 export const hasPlaceholders = (text) =>
