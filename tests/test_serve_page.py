@@ -1164,6 +1164,18 @@ def test_what_is_not_right_with_a_translation_is_marked(page: Any) -> None:
     assert "looks like another language" in second
 
 
+def test_what_is_kept_only_in_the_text_is_said_beside_the_words_of_the_model(page: Any) -> None:
+    assert page.locator(".translation .flag").count() == 0
+    page.locator("#source").fill("BA DA @someone FO")
+    until(page, "document.querySelector('.translation .flag b')")
+    kept = page.locator(".translation .flag b").inner_text()
+    assert "@someone" in kept
+    assert "@someone" not in " ".join(words(page))
+    assert page.evaluate("document.querySelector('regard-translate').whole()") == kept
+    page.evaluate("async () => (await import('/page/state.js')).state.set({ prefix: ['da'] })")
+    assert page.locator(".translation .flag b").count() == 0
+
+
 def test_a_file_comes_back_translated(page: Any, tmp_path: Path) -> None:
     file = {"name": "words.txt", "mimeType": "text/plain", "buffer": b"ba da fo\n\nlu me ko\n"}
     with page.expect_download() as download:

@@ -235,7 +235,15 @@ class Translate extends HTMLElement {
 
   textOf(one, number) {
     const trace = state.get("trace");
-    return number === state.get("line") && trace ? trace.target.text : one.translatedText;
+    return number === state.get("line") && trace && !this.mended(one, number) ? trace.target.text : one.translatedText;
+  }
+
+  /** Whether the model's own words, which are looked into, lack what is kept in the translation of the text. */
+  mended(one, number) {
+    const { trace, line, prefix, changes, beam } = state.values;
+    if (!trace || number !== line || !one.done || prefix || changes.length || beam !== model().beam) return false;
+    const bare = (text) => text.trim().replace(/\s+/gu, " ").replace(/\.$/u, "");
+    return bare(one.translatedText) !== bare(trace.target.text);
   }
 
   show() {
@@ -290,7 +298,15 @@ class Translate extends HTMLElement {
       points = [...state.get("text")];
     const breaks = (one, number) =>
       number > 0 && points.slice(sentences[number - 1].source[1], one.source[0]).includes("\n") ? h("br") : " ";
-    const said = (one) => [
+    const said = (one, number) => [
+      this.mended(one, number) &&
+        h(
+          "span",
+          { class: "flag", title: "Note" },
+          " (the model’s own words; with numbers, addresses and capitals kept, the translation is: ",
+          h("b", {}, word(one.translatedText)),
+          ")",
+        ),
       one.flags?.length > 0 &&
         h("span", { class: "flag", title: "Note" }, ` (${one.flags.map((flag) => model().flags[flag]).join("; ")})`),
       one.flags?.includes("language") && this.offer(),
@@ -313,7 +329,7 @@ class Translate extends HTMLElement {
                 },
                 word(one.translatedText),
               ),
-          said(one),
+          said(one, number),
         ]),
       ),
     );
