@@ -5,7 +5,7 @@
 
 A mutant is one changed operator, constant or condition, a removed call, a dropped keyword or two swapped arguments. It
 lives in a copy of the package that comes first on the import path, also of processes that tests start. First the tests
-of its room run without a mutant: they must pass, and the functions that each of them calls are noted. Those that call
+of its folder run without a mutant: they must pass, and the functions that each of them calls are noted. Those that call
 the changed function then run until one fails, the quick ones first, in a fork of one process that has imported torch.
 A mutant is killed by a failure, an error or the time limit; it is unreached if no test calls its function.
 """
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = {  # the tests of a room
+FOLDERS = {  # the tests of each folder
     "training": "train_laws train_papers timed cross_entropy train_numbers guided packing captioning streams "
     "train_documents train_durability train_refusals train_origin",
     "models": "train_laws models_papers captioner lstmn document language laws counts others",
@@ -175,12 +175,12 @@ class Reach:
 Reached = dict[str, tuple[float, set[tuple[str, int]]]]
 
 
-def reach(room: str, seconds: float) -> Reached:
-    """The tests of a room, which must pass without a mutant: their seconds, and the functions that they call."""
-    tests = [f"tests/test_{one}.py" for one in ROOMS[room].split()]
+def reach(package: str, seconds: float) -> Reached:
+    """The tests of a folder, which must pass without a mutant: their seconds, and the functions that they call."""
+    tests = [f"tests/test_{one}.py" for one in FOLDERS[package].split()]
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         if run(tests, folder, None, seconds, Reach(folder)):
-            sys.exit(f"The tests of {room} fail without a mutant:\n{(Path(folder) / 'log').read_text()[-4000:]}")
+            sys.exit(f"The tests of {package} fail without a mutant:\n{(Path(folder) / 'log').read_text()[-4000:]}")
         found = json.loads((Path(folder) / "reach.json").read_text())
     return {test: (taken, {(file, line) for file, line in calls}) for test, (taken, calls) in found.items()}
 
@@ -244,7 +244,9 @@ def wait_for(child: int, seconds: float) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("places", nargs="*", default=list(ROOMS), help=f"rooms ({', '.join(ROOMS)}) or files of them")
+    parser.add_argument(
+        "places", nargs="*", default=list(FOLDERS), help=f"folders ({', '.join(FOLDERS)}) or files of them"
+    )
     parser.add_argument("--count", type=int, default=100, help="how many mutants to draw")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=300, help="time limit of one mutant")
@@ -258,7 +260,7 @@ def main() -> None:
     import torch  # noqa: F401
 
     files = [
-        file for one in given.places for file in (ROOT.glob(f"regard/{one}/*.py") if one in ROOMS else [ROOT / one])
+        file for one in given.places for file in (ROOT.glob(f"regard/{one}/*.py") if one in FOLDERS else [ROOT / one])
     ]
     every = [make for file in sorted(files) for make in mutants_of(file)]
     drawn = random.Random(given.seed).sample(every, min(given.count, len(every)))
@@ -267,10 +269,10 @@ def main() -> None:
     counts = Counter[str]()
     for number, make in enumerate(drawn, 1):
         mutant = make()
-        room = mutant.path.relative_to(ROOT / "regard").parts[0]
-        if room not in reached:
-            reached[room] = reach(room, 20 * given.seconds)
-        tests = tests_of(mutant, reached[room], given.most)
+        package = mutant.path.relative_to(ROOT / "regard").parts[0]
+        if package not in reached:
+            reached[package] = reach(package, 20 * given.seconds)
+        tests = tests_of(mutant, reached[package], given.most)
         began, said = time.monotonic(), "UNREACHED"
         if tests:
             with tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True) as folder:

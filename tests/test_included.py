@@ -210,7 +210,7 @@ def test_serve_without_a_run_serves_the_models_that_ship(installed: Path, monkey
     serve()
     serve(["en-fr/bahdanau"])
     assert capsys.readouterr().err == f"loading {len(included.shipped())} models …\nloading 1 model …\n"
-    assert served == [[str(path) for path in included.shipped().values()], [str(installed / "en-fr-bahdanau")]]
+    assert served == [list(included.shipped().values()), [installed / "en-fr-bahdanau"]]
 
 
 def test_a_damaged_card_or_one_of_other_weights_is_refused(installed: Path, tmp_path: Path):

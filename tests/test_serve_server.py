@@ -14,6 +14,7 @@ from serve_parts import serving
 from test_serve_life import request, total, waiting, without_room
 
 from regard.errors import RunError
+from regard.runs.included import find_run
 from regard.serve.access import Access
 from regard.serve.app import FOLDERS
 from regard.serve.limits import Limits
@@ -67,6 +68,22 @@ def test_a_file_of_the_page_comes_compressed_and_is_not_sent_twice() -> None:
         assert get("/page/dom.js").content == (FOLDERS[1] / "dom.js").read_bytes(), "of the views"
         for name in ("none.js", "..%2fapp.py", "%2e%2e/app.py", "", "app.js/x"):
             assert get(f"/page/{name}").status_code == 404, name
+
+
+def test_models_are_served_by_their_names(monkeypatch) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(runs: list[str], *rest: object) -> None:
+        raise StopError(runs)
+
+    monkeypatch.setattr("regard.serve.server._bind", lambda host, port: SimpleNamespace(getsockname=lambda: ("", 0)))
+    monkeypatch.setattr("regard.serve.server.Service", stop)
+    with pytest.raises(RunError, match="Did you mean 'en-fr/bahdanau'"):
+        serve(["en-fr/bahdanu"])
+    with pytest.raises(StopError) as found:
+        serve(["fr-en", FOLDERS[0]])
+    assert found.value.args == ([str(find_run("fr-en")), str(FOLDERS[0])],)
 
 
 def test_a_port_in_use_is_refused_in_one_sentence() -> None:

@@ -27,14 +27,13 @@ def serve(
     engine: Engine = "regard",
 ) -> None:
     """Serve a web page, and the REST APIs of LibreTranslate and DeepL."""
-    from regard.runs.included import find_pivot, find_run, shipped
+    from regard.runs.included import find_runs, shipped
     from regard.serve import run
     from regard.serve.access import Access, read_tokens
     from regard.serve.limits import Limits
 
     known = read_tokens(token, tokens)
-    named = [folder for name in runs or () for folder in find_pivot(name) or [find_run(name)]]
-    folders = [str(folder) for folder in (named if runs else shipped().values())]
+    folders = find_runs(runs) if runs else list(shipped().values())
     if folders:
         typer.echo(f"loading {counted(len(folders), 'model')} …", err=True)
     run(

@@ -9,6 +9,7 @@ In a source tree they are in the folder `models` next to the package, in an inst
 import difflib
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from regard.errors import RunError
@@ -79,6 +80,11 @@ def find_run(run: str | Path) -> Path:
             f"`regard train`, or import them, as in regard import firefox:en-de --out {USUAL}/en-de."
         )
     return path
+
+
+def find_runs(names: Iterable[str | Path]) -> list[Path]:
+    """The folders of several runs; a pair that is translated through English has two."""
+    return [folder for name in names for folder in find_pivot(name) or [find_run(name)]]
 
 
 def find_pivot(run: str | Path) -> tuple[Path, Path] | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from regard.errors import RunError
+from regard.runs.included import find_runs
 from regard.serve.access import Access, read_tokens, secured
 from regard.serve.languages import check_code
 from regard.serve.limits import Limits, OncePerMinute
@@ -83,7 +84,8 @@ def serve(
     languages: tuple[str, str] = ("", ""),
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve runs until SIGTERM or SIGINT. `ready` is called with the address of the page once the models are loaded.
+    """Serve runs, by folder or by a name such as en-fr, until SIGTERM or SIGINT. `ready` is called with the address of
+    the page once the models are loaded.
 
     Until then, requests and /health get a 503. If a model cannot be loaded, the server exits with its error.
 
@@ -92,7 +94,8 @@ def serve(
     address. `engine` is as in `regard.load`. POST /suggest appends to the file `suggestions`. `languages` are the
     source and target codes for runs that do not name them.
     """
-    _check_runs(runs, languages)
+    folders = find_runs(runs)
+    _check_runs(folders, languages)
     access = secured(access or Access(tokens=read_tokens()))
     listener = _bind(access.host, port)
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(access.host, access.host)
@@ -105,7 +108,7 @@ def serve(
     if sys.platform != "win32":  # its sockets are not files
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         limits = replace(limits, connections=max(1, min(limits.connections, files - _SPARE_FILES)))
-    service = Service([str(run) for run in runs], limits, access, engine)
+    service = Service([str(folder) for folder in folders], limits, access, engine)
     service.unnamed = dict(zip(("source", "target"), languages, strict=True))
     service.suggestions = None if suggestions is None else Path(suggestions)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -120,12 +123,12 @@ def serve(
         service.close()
 
 
-def _check_runs(runs: Sequence[str | Path], languages: tuple[str, str]) -> None:
+def _check_runs(runs: Sequence[Path], languages: tuple[str, str]) -> None:
     """Check what can be checked before a process is started."""
     if not runs:
         raise RunError("There is nothing to serve; name at least one run folder.")
     for run in runs:
-        if not Path(run).is_dir():
+        if not run.is_dir():
             raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
     for side, code in zip(("source", "target"), languages, strict=True):
         if code:
