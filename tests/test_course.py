@@ -44,7 +44,7 @@ def render(lecture: Path) -> str:
 @pytest.fixture(autouse=True)
 def _one_thread_and_own_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("regard.models.registry.MODELS", dict(MODELS))
+    monkeypatch.setattr(MODELS, "data", dict(MODELS.data))  # a lecture registers a model
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -11,7 +11,7 @@ from commands import regard as command
 
 import regard
 from regard.api import drafts
-from regard.api.drafts import Draft, Translation, end_alike, join, lower, split, whole, write_numbers
+from regard.api.drafts import Draft, Translation, end_alike, join, lower, respell, split, whole, write_numbers
 from regard.api.flags import NOTES, wrong_with
 from regard.data.settings import DataConfig
 from regard.data.vocabulary import Vocabulary
@@ -72,15 +72,15 @@ def test_one_address_is_read_as_a_name(monkeypatch):
     drafts.name_address(draft, french.encode)
     ids = [french.prefix_ids(one) for one in ("Écris à Google.", "Écris.", "À Google, Google.", "Google !")]
     draft.found = [Hypothesis(one, -1.0, -1.0, "end", []) for one in ids]
-    assert drafts.is_named(draft, french.target_vocabulary, french.encode)
+    assert drafts.keeps(draft, french.target_vocabulary)
     assert [one.ids for one in draft.found] == [ids[0], ids[3]]  # others would lose the address, or write it twice
     draft = split("Google is at www.a.org.", french.encode, 99).drafts[0]
     drafts.name_address(draft, french.encode)
-    assert not draft.address
+    assert not draft.stand_ins
     others = ["Google is at www.a.org.", f"Ask {address} or www.a.org.", f"Ask {address} 😊 now.", "WRITE TO A@B.ORG"]
     mixed = [one.text for one in french.translate(others)]
     with monkeypatch.context() as changed:  # a translation without the name
-        changed.setattr(drafts, "_STAND_IN", re.compile("(?!)"))
+        changed.setattr(drafts, "_standing", lambda name: re.compile("(?!)"))
         lost = french.translate(text)
     monkeypatch.setattr(drafts, "name_address", lambda draft, encode: None)
     assert french.translate(text).text == lost.text != found.text
@@ -269,6 +269,67 @@ def test_large_numbers_are_written_as_in_the_other_language(source: str, written
 def test_large_numbers_of_french_are_written_as_in_english():
     assert write_numbers("1\u202f234\u00a0567,50 €", "€1 234 567,50", "fr", "en") == "€1,234,567.50"
     assert write_numbers("le 14 200 personnes", "on the 14 200 people", "fr", "en") == "on the 14 200 people"
+
+
+def test_numbers_are_respelled_for_the_other_language():
+    pairs = {
+        "1,200.50": "1_200,50",
+        "99.99": "99,99",
+        "1299.5": "1299,5",
+        "45": "45",
+        "2.10.3": "2.10.3",
+        "1,20": "1,20",
+    }
+    assert [respell(one, "en", "fr") for one in pairs] == [one.replace("_", "\u00a0") for one in pairs.values()]
+    assert respell("1\u202f200,50", "fr", "en") == "1,200.50"
+    assert respell("1,200.50", "en", "de") == "1,200.50"
+
+
+@pytest.mark.parametrize(
+    ("source", "lost", "read", "stand_ins"),
+    [
+        ("It costs $1,299.99 today.", "100", "It costs 25 dollars today.", {"25": "1_299,99"}),
+        (
+            "$25 or 30,500 £, not €1!",
+            "22",
+            "48 dollars or 36 pounds, not 1 euro!",
+            {"48": "25", "36": "30_500", "1": "1"},
+        ),
+        ("It is 4.75% of 123456.", "0", "It is 25% of 48.", {"25": "4,75", "48": "123456"}),
+        ("IT COSTS $99.", "9", "it costs 25 dollars.", {"25": "99"}),
+        ("It costs $99.", "99 dollars", None, None),  # nothing is lost
+        ("At 10:30 in 1992, in 12/05/2024 or v1.2.3a", "", None, None),  # nothing that a small number can stand for
+        ("$10, $20, $30, $40, $50 and $60", "", None, None),  # more than there are small numbers
+        ("{price} is $99.", "", None, None),
+    ],
+)
+def test_small_numbers_stand_for_what_was_lost(translator, source, lost, read, stand_ins):
+    (draft,) = split(source, translator.encode, 99).drafts
+    draft.texts = [lost]
+    if draft.words.isupper():
+        draft.words = draft.words.lower()
+    small = drafts.with_small_numbers(draft, "en", "fr", translator.encode)
+    if read is None:
+        assert small is None
+        return
+    assert small is not None
+    assert small.words == read
+    assert small.stand_ins == {key: value.replace("_", "\u00a0") for key, value in stand_ins.items()}
+    text = " ".join(small.stand_ins)
+    assert drafts.restore(small, text) == " ".join(small.stand_ins.values())
+    small.found = [Hypothesis(translator.prefix_ids("le chat"), -1.0, -1.0, "end", [])]
+    assert not drafts.keeps(small, translator.target_vocabulary)
+
+
+def test_amounts_are_kept_by_the_included_models():
+    texts = ["It costs $1,299.99 today.", "LUNCH WAS £12.50.", "I paid $20,000 for 3 of them. It is 10:30."]
+    for name in ("en-fr", "en-fr/bahdanau"):
+        costs, lunch, paid = regard.load(name, device="cpu").translate(texts, confidence=True)
+        assert not any("number" in one.flags for one in (costs, lunch, paid))
+        assert "1\u00a0299,99 dollars" in costs.text
+        assert "12,50 LIVRES" in lunch.text
+        assert "20 000 dollars" in paid.text.replace("\u00a0", " ")
+        assert " ".join(word for word, _ in costs.confidence.words).split() == costs.text.split()
 
 
 def test_a_copy_within_one_language_is_no_fault():

@@ -164,8 +164,8 @@ def test_heads_are_left_out_together_only_as_far_as_one_trace_may_be_large() -> 
 def test_what_is_too_large_is_refused_before_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     translator = load(trained("transformer", "data.joint=true", steps=60))
     model, look = TranslationModel(translator, "any", Limits()), TraceRequest("ba da " * 100)
-    longest = model._longest(model._source(look.text))
-    assert longest == 2 * 201 + 20
+    longest = model._longest(len(model._source(look.text)) - 1)
+    assert longest == 2 * 200 + 20
     model.limits = Limits(numbers=model._sizes(look, 201, longest)[1] // 8 - 1)
     monkeypatch.setattr(translator, "translate", None)
     for act in (model.worth, lambda *given: model.path(look, 0, None, given[1])):

@@ -24,12 +24,12 @@ from site_parts import (
     without_noise,
 )
 
-from regard.api.drafts import copy_unknown, end_alike, split, write_numbers
+from regard.api.drafts import copy_unknown, end_alike, respell, restore, split, whole, with_small_numbers, write_numbers
 from regard.api.flags import wrong_with
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, RunError
 from regard.evaluate.confidence import Decoded
-from regard.files.segment import take_sentences
+from regard.files.segment import protect, take_sentences
 from regard.look.table import Show, first_best, labels
 from regard.look.tokens import Token
 from regard.look.trace_file import write
@@ -173,10 +173,46 @@ def test_the_same_is_wrong_with_a_translation(js: Engine) -> None:
     ]
     copied = [[f"In 10 {one}.", f"{other} dix", *way] for one in numbers for other in numbers for way in (EN_FR, FR_EN)]
     assert js.each("text", "writeNumbers", copied) == [write_numbers(*each) for each in copied]
+    assert js.each("text", "respell", [[one, *way] for one in numbers for way in (EN_FR, FR_EN)]) == [
+        respell(one, *way) for one in numbers for way in (EN_FR, FR_EN)
+    ]
     spoken = ["Ich weiß nicht, was das ist.", "Je ne sais pas où est la gare.", "the cat is not here", *given]
     assert js.each("text", "otherLanguage", [[text, "en"] for text in spoken]) == [
         other_language(text, "en") for text in spoken
     ]
+
+
+def test_small_numbers_stand_for_the_same(js: Engine) -> None:
+    encode = Vocabulary.train(["a b c d e f"] * 9, "char", 12).encode
+    texts = [
+        "$1,299.99",
+        "£5 and €1.",
+        "5 € or 30,500 $",
+        "4.75% of 25",
+        "a {x} of $9.5",
+        "v1.2.3a 12/05/2024",
+        "$25 1.2.3",
+    ]
+    for way in (EN_FR, FR_EN):
+        lost = [(text, other) for text in texts for other in ("", *texts)]
+        calls = [[{"source": text, "words": text.lower()}, other, *way] for text, other in lost]
+        for (text, other), ours in zip(lost, js.each("text", "withSmallNumbers", calls), strict=True):
+            (draft,) = whole(text, encode).drafts
+            draft.protected, draft.words, draft.texts = protect(text), text.lower(), [other]
+            small = with_small_numbers(draft, *way, encode)
+            assert (ours is None) == (small is None)
+            if small:
+                stand_ins = [list(pair) for pair in small.stand_ins.items()]
+                assert (ours["words"], ours["standIns"]) == (small.words, stand_ins)
+                written = [
+                    *small.stand_ins,
+                    " ".join(small.stand_ins),
+                    "25, 48.",
+                    "25,48 36",
+                    *small.stand_ins.values(),
+                ]
+                found = js.each("text", "restore", [[stand_ins, one] for one in written])
+                assert found == [restore(small, one) for one in written]
 
 
 def plain(vocabulary: Vocabulary) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A text as the sentences that a model translates (drafts), and the translation of the whole text from theirs."""
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.api.flags import NOTES
+from regard.api.flags import NOTES, lost_numbers
 from regard.api.trained import Output
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
@@ -20,8 +21,18 @@ from regard.text.sentences import Span, split_clauses, split_sentences
 Encode = Callable[[str], Tokenised]
 _LINE = re.compile(r"[^\n]+")
 # Read instead of the only address of a sentence: models copy this name, and write the preposition that it needs.
-STAND_IN = "Google"
-_STAND_IN = re.compile(rf"(?<!\w){STAND_IN}(?!\w)")
+NAME = "Google"
+# Read instead of amounts and large numbers, if one was lost: models copy small numbers before the word of a currency.
+SMALL = ("25", "48", "36", "72", "54")
+CURRENCIES = {  # language -> sign -> plural of its name, which ends with s
+    "en": {"$": "dollars", "€": "euros", "£": "pounds"},
+    "fr": {"$": "dollars", "€": "euros", "£": "livres"},
+}
+_AMOUNT = re.compile(  # a sign and its number, a number and its sign, or a number with marks or of five digits
+    r"(?<![\w.,:/-])(?:([$€£])[ \u00a0]?(\d+(?:[.,\u00a0\u202f]\d+)*)"
+    r"|(\d+(?:[.,\u00a0\u202f]\d+)*)[ \u00a0\u202f]?([$€£])"
+    r"|(\d+(?:[.,\u00a0\u202f]\d+)+|\d{5,}))(?![\w:/]|[.,]\d)"
+)
 # The marks between thousands and before decimals in a language.
 NUMBERS = {"en": (",", "."), "fr": ("\u00a0", ",")}
 _ENDS = ("not finite", "stopped", "length", "end", "empty")  # how a sentence ended, the worst first
@@ -68,7 +79,7 @@ class Draft:
     encoded: Tokenised  # of `words`
     words: str = ""  # what the model reads
     protected: Segment | None = None  # without its addresses, placeholders and symbols, if it has some
-    address: str = ""  # the only address of a sentence that is read with STAND_IN in its place
+    stand_ins: dict[str, str] = field(default_factory=dict)  # what is read in the place of what; put back by `restore`
     capitals: bool = False  # whether words in capitals are read as ordinary ones; the translation is in capitals
     found: list[Hypothesis] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -140,32 +151,73 @@ def recase(draft: Draft, encode: Encode) -> None:
 
 
 def name_address(draft: Draft, encode: Encode) -> None:
-    """Read a sentence with STAND_IN for its address, if it has one address, nothing else to protect, and a vocabulary
-    that knows the name."""
+    """Read a sentence with NAME for its address, if it has one address, nothing else to protect, and a vocabulary that
+    knows the name."""
     found = find_addresses(draft.source)
     if len(found) != 1 or draft.capitals:
         return
-    named = draft.source.replace(found[0], STAND_IN)
+    named = draft.source.replace(found[0], NAME)
     encoded = encode(named)
     if (
-        named.count(STAND_IN) == 1
+        named.count(NAME) == 1
         and protect(named) is None
         and encoded.ids.count(UNKNOWN) == draft.encoded.ids.count(UNKNOWN)
     ):
-        draft.address, draft.words, draft.encoded = found[0], named, encoded
+        draft.stand_ins, draft.words, draft.encoded = {NAME: found[0]}, named, encoded
 
 
-def is_named(draft: Draft, vocabulary: Vocabulary, encode: Encode) -> bool:
-    """Whether the best hypothesis has STAND_IN exactly once; others without it are left out. If it has not, the
-    sentence is read without its address instead."""
+def leave_address(draft: Draft, encode: Encode) -> None:
+    """Read a sentence without its address instead."""
     assert draft.protected is not None
-    named = [one for one in draft.found if len(_STAND_IN.findall(vocabulary.decode(one.ids))) == 1]
-    if named[:1] == draft.found[:1]:
-        draft.found = named
-        return True
-    draft.address, draft.words = "", draft.protected.text
+    draft.stand_ins, draft.words = {}, draft.protected.text
     draft.encoded = encode(draft.words)
-    return False
+
+
+def with_small_numbers(draft: Draft, read: str, write: str, encode: Encode) -> Draft | None:
+    """What to read where the translation of a sentence has lost a number: small numbers in the place of its amounts
+    and large numbers, and names of currencies instead of signs. None where nothing is lost, or cannot be replaced."""
+    if draft.protected or not draft.texts or not lost_numbers(draft.source, draft.texts[0]):
+        return None
+    free = iter([number for number in SMALL if number not in draft.source])
+    names, stand_ins = CURRENCIES.get(read, {}), dict[str, str]()
+
+    def replace(found: re.Match[str]) -> str:
+        number, sign = found[2] or found[3] or found[5], found[1] or found[4]
+        stand_in = next(free, "") if len(number) > 1 else number
+        stand_ins[stand_in] = respell(number, read, write)
+        if sign not in names:
+            return found[0].replace(number, stand_in)
+        return f"{stand_in} {names[sign].removesuffix('s' if number == '1' else '')}"
+
+    words = _AMOUNT.sub(replace, draft.words)
+    if not stand_ins or "" in stand_ins:
+        return None
+    return dataclasses.replace(draft, words=words, encoded=encode(words), stand_ins=stand_ins, found=[], texts=[])
+
+
+def keeps(draft: Draft, vocabulary: Vocabulary) -> bool:
+    """Whether the best hypothesis has every stand-in exactly once; others that have not are left out."""
+    kept = [
+        one
+        for one in draft.found
+        for text in [vocabulary.decode(one.ids)]
+        if all(len(_standing(stand_in).findall(text)) == 1 for stand_in in draft.stand_ins)
+    ]
+    if kept[:1] != draft.found[:1]:
+        return False
+    draft.found = kept
+    return True
+
+
+def _standing(stand_in: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.,]){stand_in}(?!\w|[.,]\d)")
+
+
+def restore(draft: Draft, text: str) -> str:
+    """A text with what its stand-ins stand for."""
+    for stand_in, own in draft.stand_ins.items():
+        text = _standing(stand_in).sub(own.replace("\\", r"\\"), text)
+    return text
 
 
 def end_alike(source: str, translation: str) -> str:
@@ -174,21 +226,34 @@ def end_alike(source: str, translation: str) -> str:
     return translation[:-1].rstrip() if added else translation
 
 
+def respell(number: str, read: str, write: str) -> str:
+    """A number as the other language writes it: 1,200.50 as 1 200,50. One without marks, or with others, stays."""
+    (comma, point), (own_comma, own_point) = NUMBERS.get(read, ("", "")), NUMBERS.get(write, ("", ""))
+    number = number.replace("\u202f", "\u00a0")
+    if (
+        not comma
+        or not own_comma
+        or not re.fullmatch(rf"(?:\d+|\d{{1,3}}(?:{comma}\d{{3}})+)(?:[{point}]\d+)?", number)
+    ):
+        return number
+    whole, _, rest = number.partition(point)
+    return whole.replace(comma, own_comma) + (own_point + rest if rest else "")
+
+
 def write_numbers(source: str, translation: str, read: str, write: str) -> str:
     """The translation with the large numbers of the source as its language writes them: models copy 1,200.50, which is
     1 200,50 in French. A number without marks, and one with plain spaces, stay."""
     if read == write or read not in NUMBERS or write not in NUMBERS:
         return translation
-    (comma, point), (own_comma, own_point) = NUMBERS[read], NUMBERS[write]
+    comma, point = NUMBERS[read]
     numbers = re.findall(
         rf"(?<![\d.,\u00a0])\d{{1,3}}(?:{comma}\d{{3}})+(?:[{point}]\d+)?(?![.,\u00a0]?\d)",
         source.replace("\u202f", "\u00a0"),
     )
     for number in dict.fromkeys(numbers):
         whole, _, rest = number.partition(point)
-        groups = whole.split(comma)
-        own = own_comma.join(groups) + (own_point + rest if rest else "")
-        found = "[., \u00a0\u202f]?".join(groups) + (f"[.,]{rest}" if rest else "")
+        own = respell(number, read, write)
+        found = "[., \u00a0\u202f]?".join(whole.split(comma)) + (f"[.,]{rest}" if rest else "")
 
         def rewrite(one: re.Match[str], own: str = own) -> str:
             return one[0] if one[0].isdecimal() or re.sub("[ \u202f]", "\u00a0", one[0]) == own else own

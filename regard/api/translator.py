@@ -119,7 +119,8 @@ class Translator(Trained):
 
         A text is translated sentence by sentence and joined again with its own white space and line breaks; a sentence
         that is longer than any in training is cut at clauses. Addresses, paths, @names, placeholders such as {name} and
-        emoji are kept as they are, and a sentence in capitals is read as an ordinary one and written in capitals.
+        emoji are kept as they are, and a sentence in capitals is read as an ordinary one and written in capitals. A
+        sentence whose translation loses an amount or a large number is translated again with a small one in its place.
         `flags` of the result lists problems. An empty line gives an empty translation.
 
         `settings` are those of [decode] (beam, nbest, temperature, length_penalty, ...). With `nbest=3`, the result is
@@ -161,18 +162,33 @@ class Translator(Trained):
         # The whole beam: some hypotheses may have the same text, or hold a term as a part of a longer word.
         several = config.nbest > 1 and not config.temperature
         whole = dataclasses.replace(config, nbest=config.beam) if several else config
-        search: Any = self.engine.search if self.engine and not observe else partial(self.search, observe=observe)
+        plain: Any = self.engine.search if self.engine else self.search
+        search = partial(self.search, observe=observe) if observe else plain
         todo = sentences
         while todo:
             rows = [draft.encoded.ids for draft in todo]
             beams = search(rows, whole, prefixes=prefixes, progress=progress if todo is sentences else None, stop=stop)
             for draft, hypotheses in zip(todo, beams, strict=True):
                 draft.found = hypotheses
-            named = [draft for draft in todo if draft.address]
-            todo = [draft for draft in named if not drafts.is_named(draft, self.target_vocabulary, self.encode)]
+            todo = [draft for draft in todo if draft.stand_ins and not drafts.keeps(draft, self.target_vocabulary)]
+            for draft in todo:
+                drafts.leave_address(draft, self.encode)
         if terms:
             self._place_terms(self.termbase(terms), sentences, prefixes, config, stop)
-        self.spell(sentences, None if unknown == "keep" else lexicon or {}, split, terms)
+        copied = None if unknown == "keep" else lexicon or {}
+        self.spell(sentences, copied, split, terms)
+        if split and not terms:  # sentences that have lost a number are read once more
+            languages = self.source_language, self.target_language
+            again = [(draft, drafts.with_small_numbers(draft, *languages, self.encode)) for draft in sentences]
+            pairs = [(draft, small) for draft, small in again if small]
+            beams = plain([small.encoded.ids for _, small in pairs], whole, stop=stop) if pairs else []
+            for (_, small), hypotheses in zip(pairs, beams, strict=True):
+                small.found = hypotheses
+            kept = [(draft, small) for draft, small in pairs if drafts.keeps(small, self.target_vocabulary)]
+            self.spell([small for _, small in kept], copied, split)
+            for draft, small in kept:
+                if not flags.lost_numbers(draft.source, small.texts[0]):
+                    vars(draft).update(vars(small))
         translations = [
             drafts.join(part, [self.candidates(draft, config, confidence) for draft in part.drafts]) for part in parts
         ]
@@ -221,11 +237,10 @@ class Translator(Trained):
             draft.texts = [drafts.write_numbers(draft.words, text, *languages) for text in draft.texts]
             if base:
                 draft.texts = [elide(text, base, draft.words, self.target_language) for text in draft.texts]
-            if draft.address:
-                draft.texts = [text.replace(drafts.STAND_IN, draft.address) for text in draft.texts]
-            elif draft.capitals and not draft.protected:
+            draft.texts = [drafts.restore(draft, text) for text in draft.texts]
+            if draft.capitals and not draft.protected:
                 draft.texts = [text.upper() for text in draft.texts]
-        protected = [draft for draft in sentences if draft.protected and not draft.address]
+        protected = [draft for draft in sentences if draft.protected and not draft.stand_ins]
         if protected:
             read = [draft.words for draft in protected for _ in draft.texts]
             linked = iter(self.link_words(read, [text for draft in protected for text in draft.texts], terms))
@@ -251,9 +266,8 @@ class Translator(Trained):
             sure = None
             if confidence and self.calibration and draft.encoded.ids:
                 sure = self.calibration.rate(self.decoded(draft.encoded, hypothesis.ids, hypothesis.token_logprobs))
-                if draft.address:
-                    words = [(word.replace(drafts.STAND_IN, draft.address), chance) for word, chance in sure.words]
-                    sure = dataclasses.replace(sure, words=words)
+                words = [(drafts.restore(draft, word), chance) for word, chance in sure.words]
+                sure = dataclasses.replace(sure, words=words)
             group.append(Translation(text, *numbers, ended, group, unknown, wrong, draft.unplaced, sure))
         return group
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from regard.api.drafts import NUMBERS
+from regard.api.drafts import CURRENCIES, NUMBERS, SMALL
 from regard.api.flags import NOTES, SPELLED, WORDED
 from regard.api.tracing import name_of
 from regard.core.normalise import Causal
@@ -287,6 +287,8 @@ def constants() -> dict[str, Any]:
         },
         "symbol": SYMBOL.pattern,
         "numbers": NUMBERS,
+        "small": SMALL,
+        "currencies": CURRENCIES,
         "units": WORDED,
         "spelled": SPELLED,
         "notes": {**NOTES, "kept": KEPT},

@@ -7,7 +7,7 @@ import constants from "./constants.js";
 import { bare, labels, pageTree, store } from "./drawn.js";
 import * as ort from "./ort.mjs";
 import { largest, logTotal, longest, search } from "./search.js";
-import { copyUnknown, drafts, END, endAlike, hasPlaceholders, otherLanguage, PAD, points, START, stripEnd, UNKNOWN, unseen, Vocabulary, wordsOf, writeNumbers, wrongWith } from "./text.js";
+import { copyUnknown, drafts, END, endAlike, hasPlaceholders, keeps, lostNumbers, otherLanguage, PAD, points, restore, START, stripEnd, UNKNOWN, unseen, Vocabulary, withSmallNumbers, wordsOf, writeNumbers, wrongWith } from "./text.js";
 
 const BEST = 10; // words of the output to list
 const LIKELIEST = 3; // words that a layer would predict
@@ -328,11 +328,17 @@ export class Model {
       finished = "end";
     for (const draft of parts) {
       const live = parts.length === 1 && partial ? this.live(partial) : undefined;
-      const found = await this.search(draft.encoded.ids, { beam, signal, observe: live });
-      let own = await this.spell(draft.encoded, found.ids, signal);
-      own = writeNumbers(draft.words, endAlike(draft.words, own), this.plain.source_language, this.plain.target_language);
-      if (draft.recased) own = own.toUpperCase();
-      const seen = this.flags(draft.encoded);
+      let found = await this.search(draft.encoded.ids, { beam, signal, observe: live });
+      let own = await this.write(draft, found, signal),
+        read = draft.encoded;
+      const small = withSmallNumbers(draft, own, ...this.languages);
+      if (small) {
+        small.encoded = this.encode(small.words);
+        const again = await this.search(small.encoded.ids, { beam, signal });
+        const text = keeps(small.standIns, this.target.decode(again.ids)) ? await this.write(small, again, signal) : "";
+        if (text && !lostNumbers(draft.source, text)) [found, own, read] = [again, text, small.encoded];
+      }
+      const seen = this.flags(read);
       for (const flag of [...seen.flags, ...wrongWith(draft.source, own, found.ended, this.same)]) flags.add(flag);
       if (hasPlaceholders(draft.source)) flags.add("kept");
       unknown.push(...seen.unknown);
@@ -345,8 +351,19 @@ export class Model {
     return { text: written, flags: order.filter((flag) => flags.has(flag)), unknown, finished };
   }
 
+  get languages() {
+    return [this.plain.source_language, this.plain.target_language];
+  }
+
   get same() {
     return this.plain.source_language === this.plain.target_language;
+  }
+
+  /** The text of what was found for a draft. */
+  async write(draft, found, signal) {
+    const own = await this.spell(draft.encoded, found.ids, signal);
+    const text = restore(draft.standIns ?? [], writeNumbers(draft.words, endAlike(draft.words, own), ...this.languages));
+    return draft.recased ? text.toUpperCase() : text;
   }
 
   /** What is wrong with a source. */

@@ -577,27 +577,72 @@ export function copyUnknown(encoded, ids, weights, vocabulary) {
   return parts.map((part, at) => part + (words[at] ?? "")).join("");
 }
 
+/** A number as the other language writes it: 1,200.50 as 1 200,50. One without marks, or with others, stays. */
+export function respell(number, read, write) {
+  const [comma, point] = constants.numbers[read] ?? [],
+    [ownComma, ownPoint] = constants.numbers[write] ?? [];
+  number = number.replaceAll("\u202f", "\u00a0");
+  if (!comma || !ownComma || !new RegExp(`^(?:\\p{Nd}+|\\p{Nd}{1,3}(?:${comma}\\p{Nd}{3})+)(?:[${point}]\\p{Nd}+)?$`, "u").test(number))
+    return number;
+  const [whole, rest] = number.split(point);
+  return whole.replaceAll(comma, ownComma) + (rest ? ownPoint + rest : "");
+}
+
 /** The translation with the large numbers of the source as its language writes them. */
 export function writeNumbers(source, translation, read, write) {
   const languages = constants.numbers;
   if (read === write || !(read in languages) || !(write in languages)) return translation;
-  const [[comma, point], [ownComma, ownPoint]] = [languages[read], languages[write]];
+  const [comma, point] = languages[read];
   const grouped = new RegExp(
     `(?<![\\p{Nd}.,\u00a0])\\p{Nd}{1,3}(?:${comma}\\p{Nd}{3})+(?:[${point}]\\p{Nd}+)?(?![.,\u00a0]?\\p{Nd})`,
     "gu",
   );
   for (const number of new Set(source.replaceAll("\u202f", "\u00a0").match(grouped) ?? [])) {
-    const [whole, rest] = number.split(point),
-      groups = whole.split(comma);
-    const own = groups.join(ownComma) + (rest ? ownPoint + rest : "");
+    const [whole, rest] = number.split(point);
+    const own = respell(number, read, write);
     const found = new RegExp(
-      `(?<![\\p{Nd}.,])${groups.join("[., \u00a0\u202f]?")}${rest ? `[.,]${rest}` : ""}(?![.,]?\\p{Nd})`,
+      `(?<![\\p{Nd}.,])${whole.split(comma).join("[., \u00a0\u202f]?")}${rest ? `[.,]${rest}` : ""}(?![.,]?\\p{Nd})`,
       "gu",
     );
     const rewritten = (one) => (/^\p{Nd}+$/u.test(one) || one.replace(/[ \u202f]/g, "\u00a0") === own ? one : own);
     translation = translation.replace(found, rewritten);
   }
   return translation;
+}
+
+const AMOUNT = new RegExp(
+  `(?<![${LETTER}.,:/-])(?:([$€£])[ \u00a0]?(\\p{Nd}+(?:[.,\u00a0\u202f]\\p{Nd}+)*)|(\\p{Nd}+(?:[.,\u00a0\u202f]\\p{Nd}+)*)[ \u00a0\u202f]?([$€£])` +
+    `|(\\p{Nd}+(?:[.,\u00a0\u202f]\\p{Nd}+)+|\\p{Nd}{5,}))(?![${LETTER}:/]|[.,]\\p{Nd})`,
+  "gu",
+);
+
+/** What to read where the translation `own` of a draft has lost a number: its words, with small numbers in the place of
+ * amounts and large numbers, and names of currencies instead of signs; and pairs of these and what they stand for. */
+export function withSmallNumbers(draft, own, read, write) {
+  if (hasPlaceholders(draft.source) || !lostNumbers(draft.source, own)) return null;
+  const free = constants.small.filter((number) => !draft.source.includes(number)),
+    names = constants.currencies[read] ?? {},
+    standIns = new Map();
+  const words = draft.words.replace(AMOUNT, (found, before, first, second, after, third) => {
+    const number = first ?? second ?? third,
+      sign = before ?? after;
+    const standIn = points(number).length > 1 ? (free.shift() ?? "") : number;
+    standIns.set(standIn, respell(number, read, write));
+    if (!(sign in names)) return found.replace(number, standIn);
+    return `${standIn} ${number === "1" ? names[sign].replace(/s$/, "") : names[sign]}`;
+  });
+  return !standIns.size || standIns.has("") ? null : { ...draft, words, standIns: [...standIns] };
+}
+
+const standing = (standIn) => new RegExp(`(?<![${LETTER}.,])${standIn}(?![${LETTER}]|[.,]\\p{Nd})`, "gu");
+
+/** Whether a text has every stand-in exactly once. */
+export const keeps = (standIns, text) => standIns.every(([one]) => text.match(standing(one))?.length === 1);
+
+/** A text with what its stand-ins stand for. */
+export function restore(standIns, text) {
+  for (const [standIn, own] of standIns) text = text.replace(standing(standIn), () => own);
+  return text;
 }
 
 // --- what may be wrong
@@ -668,7 +713,8 @@ export function wrongWith(source, translation, finished, same) {
   return finished === "length" ? [...found, "length"] : found;
 }
 
-function lostNumbers(source, translation) {
+/** Whether a translation has lost a number, an amount, a time, a symbol or an address. */
+export function lostNumbers(source, translation) {
   const trimmed = (address) => address.replace(/(?<![.,;:!?…)\]}'’»”])[.,;:!?…)\]}'’»”]+$/u, "");
   if ((source.match(ADDRESS) ?? []).some((one) => !translation.includes(trimmed(one)))) return true;
   if (missing(source.match(SYMBOL) ?? [], translation.match(SYMBOL) ?? []).length) return true;
