@@ -344,4 +344,7 @@ def test_a_model_without_attention_is_compared_with_one_that_has_it(
     with hosted(site) as address, opened(chromium, f"{address}#text=ba+da+fo") as page:
         page.locator(".translation .word").first.wait_for()
         page.locator("[data-step=away]").click()
-        page.locator("regard-views").get_by_text("fixed vector", exact=False).first.wait_for()
+        own = page.locator(".contrast", has_text="Your sentence, 3 words")
+        for model in (served(runs[0]), served(one_vector())):
+            shown = own.locator(".card", has_text=model.id).locator(".sentence").inner_text()
+            assert shown == in_python(model, "look", {"text": TEXT})["target"]["text"]
