@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TASK ?= translate
 LECTURES := $(patsubst course/%.py,build/course/%.json,$(wildcard course/[0-9]_*.py))
 
-.PHONY: demo course notebooks docs gallery results package lint test kernels slow attack quick check browser format clean help
+.PHONY: demo course notebooks docs site gallery results package lint test kernels slow attack quick check browser format clean help
 
 help:
 	@echo "make demo    train a translator in about a minute and show its attention"

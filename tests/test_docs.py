@@ -299,6 +299,13 @@ def check_settings(given: dict[str, Any]) -> None:
         plan(Path("no-run"), config, given["model"], given["preset"], settings, **data)
 
 
+def test_no_file_stands_for_a_target_of_make() -> None:
+    """`regard page` writes a folder `site` by default, which `make site` would take for what it makes."""
+    phony = re.search(r"^\.PHONY: (.+)$", (TREE / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert phony
+    assert sorted(phony[1].split()) == sorted(TARGETS)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_command_of_a_page_exists(page: Path, tmp_path, monkeypatch) -> None:
     (tmp_path / "configs").symlink_to(TREE / "configs")

@@ -159,6 +159,8 @@ def test_the_next_visit_needs_no_network(address: str, chromium: Any) -> None:
         ("memory", "not enough memory"),
         ("index", "list of models"),
         ("runtime", "files/runtime.bin is damaged"),
+        ("module", "folder page/ is missing or damaged"),
+        ("syntax", "folder page/ is missing or damaged"),
         ("long", "exceeds text limit (65536)"),
     ],
 )
@@ -178,6 +180,10 @@ def test_what_goes_wrong_is_said_in_one_sentence(
         page.route("**/weights.bin*", lambda route: route.fulfill(**answers[damage]))
     elif damage == "runtime":
         page.route("**/runtime.bin*", lambda route: route.fulfill(body=b"nothing"))
+    elif damage == "module":
+        page.route("**/page/ort.mjs", lambda route: route.fulfill(status=404))
+    elif damage == "syntax":
+        page.route("**/page/text.js", lambda route: route.fulfill(body="const =", content_type="text/javascript"))
     elif damage == "index":
         page.route("**/files/index.json", lambda route: route.fulfill(status=404))
     elif damage == "wasm":
@@ -189,6 +195,7 @@ def test_what_goes_wrong_is_said_in_one_sentence(
     page.locator(".error", has_text=sentence).first.wait_for()
     shown = page.locator(".error", has_text=sentence).first.inner_text()
     assert "\n" not in shown.strip()
+    until(page, "!document.querySelector('.waiting progress')")  # also of the files that are whole
     context.close()
 
 
@@ -337,4 +344,7 @@ def test_a_model_without_attention_is_compared_with_one_that_has_it(
     with hosted(site) as address, opened(chromium, f"{address}#text=ba+da+fo") as page:
         page.locator(".translation .word").first.wait_for()
         page.locator("[data-step=away]").click()
-        page.locator("regard-views").get_by_text("fixed vector", exact=False).first.wait_for()
+        own = page.locator(".contrast", has_text="Your sentence, 3 words")
+        for model in (served(runs[0]), served(one_vector())):
+            shown = own.locator(".card", has_text=model.id).locator(".sentence").inner_text()
+            assert shown == in_python(model, "look", {"text": TEXT})["target"]["text"]

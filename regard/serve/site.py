@@ -162,7 +162,9 @@ def _index() -> str:
     policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}" />'
     page = page.replace('<meta charset="utf-8" />', f'<meta charset="utf-8" />\n    {policy}')
     page = page.replace(
-        '    <script type="module"', '    <link rel="stylesheet" href="page/site.css" />\n    <script type="module"'
+        '    <script type="module"',
+        '    <link rel="stylesheet" href="page/site.css" />\n    <script src="page/started.js"></script>\n'
+        '    <script type="module"',
     )
     said = "This page needs JavaScript and WebAssembly: it runs the model in your browser."
     begin, end = page.index("<noscript>") + len("<noscript>"), page.index("</noscript>")

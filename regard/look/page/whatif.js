@@ -104,7 +104,7 @@ function described(each, trace) {
       : `attention is ${each.value > 1 ? "softer" : "sharper"} (temperature ${each.value})`;
   if (each.kind === "mask") {
     const label = trace && sourceWord(trace, each.positions[0]);
-    return `${quoted(label?.text ?? name(each.positions[0]))} is hidden`;
+    return `${label ? quoted(label.text) : name(each.positions[0])} is hidden`;
   }
   if (each.kind === "set-row" && each.weights) return `the weights of ${unit} ${each.t + 1} are set by hand`;
   if (each.kind === "set-row") return `${unit} ${each.t + 1} looks only at ${name(each.position)}`;

@@ -43,6 +43,9 @@ async function request(path, options, read = (response) => response.json()) {
 /** GET a path. */
 export const get = (path) => request(path, { headers: headers({}) });
 
+/** Wait until a model can answer: here all that are listed can. */
+export const ready = () => {};
+
 const running = new Map(); // by lane
 
 /** Abort what runs in a lane. */

@@ -1,6 +1,6 @@
 // What happens when the text, the model or a what-if changes: requests to the server, and their answers in the state.
 
-import { get, post, Refused, stop, stream } from "./api.js";
+import { get, post, ready, Refused, stop, stream } from "./api.js";
 import { announce } from "./dom.js";
 import { state } from "./state.js";
 import { Trace } from "./trace.js";
@@ -52,6 +52,7 @@ export async function begin(waiting) {
 export async function trace(body, path = "/api/v1/trace", lane) {
   const key = path + JSON.stringify(body);
   if (!cache.has(key)) {
+    await ready(body.model);
     const began = performance.now();
     const plain = await post(path, body, lane);
     const found = plain.trace ? new Trace(plain) : plain;

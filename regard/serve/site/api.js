@@ -41,6 +41,9 @@ function model(id) {
   return models.get(id);
 }
 
+/** Wait until a model is loaded, so that loading is no part of the time that an answer takes. */
+export const ready = (id) => model(id);
+
 /** What went wrong, in one sentence. */
 function said(error) {
   if (error instanceof Refused || error.name === "AbortError") return error;

@@ -839,11 +839,11 @@ function tokensOf({ text, pieces, spans, words }, ended) {
   return { text, tokens };
 }
 
-/** A change as a trace keeps it. */
 /** A description of a change; one of a row that the translation does not have says so. */
 const unreached = (rows) => (one) =>
   (one.row ?? 0) < rows ? one : { ...one, text: `${one.text} (no effect: the translation has ${rows > 1 ? `rows 0 to ${rows - 1}` : "one row, 0"})` };
 
+/** A change as a trace keeps it. */
 function describe({ kind, position, value, t, weights, name, head }) {
   if (kind === "mask") return { kind, text: `source position ${position} masked`, column: position };
   if (kind === "temperature") return { kind, text: `temperature ${Number(value.toPrecision(6))}` };

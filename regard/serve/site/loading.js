@@ -94,10 +94,14 @@ export const say = (text) => document.querySelector(".waiting")?.replaceChildren
 function show() {
   const place = document.querySelector(".waiting"),
     all = [...running.values()];
-  if (!place || !all.length) return;
+  if (!place) return;
+  let bar = place.querySelector("progress");
+  if (!all.length) {
+    if (bar) place.replaceChildren();
+    return;
+  }
   const done = all.reduce((sum, one) => sum + one.done, 0),
     size = all.reduce((sum, one) => sum + one.all, 0);
-  let bar = place.querySelector("progress");
   if (!bar) {
     bar = document.createElement("progress");
     bar.setAttribute("aria-label", "Loading the model");
