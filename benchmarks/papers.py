@@ -367,14 +367,14 @@ def table_faithful(group: str, kind: str = "faithful") -> None:
 
 
 def table_included() -> None:
-    """The included models on real text; in brackets, intervals over sentences."""
+    """The included models on real text, with intervals over sentences."""
     for corpus in ("newstest", "europarl", "hansards"):
         found = {name: results(f"{slug('included', name, corpus)}-faithful").values() for name in MODELS}
         print_measures(corpus, {name: [one["found"][0] for one in about] for name, about in found.items()}, True)
 
 
-def print_measures(title: str, found: dict[str, list[Any]], intervals: bool = False) -> None:
-    """A table for each measure. `found`: model -> the reports of its seeds."""
+def print_measures(title: str, found: dict[str, list[Any]], included: bool = False) -> None:
+    """A table for each measure. `found`: model -> the reports of its seeds; of one report, intervals over sentences."""
     models = [name for name, reports in found.items() if reports]
     for measure in ("reach", "correlation", "comprehensiveness", "sufficiency", "aer", "aer_threshold", "seconds"):
         rows = []
@@ -384,9 +384,9 @@ def print_measures(title: str, found: dict[str, list[Any]], intervals: bool = Fa
                 whole = [one for report in found[name] for one in report["methods"] if one["method"] == method]
                 values = [one[measure] for one in whole if one.get(measure) is not None]
                 unit, digits = (100, 0) if measure.startswith("aer") else (1, 2)
-                if intervals and values and isinstance(values[0], dict):
+                if len(values) == 1 and isinstance(values[0], dict):
                     value, low, high = (unit * values[0][key] for key in ("value", "low", "high"))
-                    cells.append(f"{value:.{digits}f} ({ranged(low, high, digits)})")
+                    cells.append(f"{value:.{digits}f} ({ranged(low, high, digits)}){' †' * (not included)}")
                 else:
                     numbers = [unit * (one["value"] if isinstance(one, dict) else one) for one in values]
                     cells.append(spread(numbers, digits))
@@ -424,24 +424,28 @@ def draw_reach(path: Path) -> None:
     """Reach on the phrasebook, of each model and method: the mean and the range of the seeds."""
     figure = Figure(figsize=(9.5, 5.6), layout="constrained")
     shown = [name for name in METHODS if name != "attention-norm"]  # which lies on attention
+    models = [name for name in EXPLAINED if results(rf"{slug('phrasebook', name)}-\d-faithful")]
     for axes, kind in zip(figure.subplots(2, 1, sharex=True), ("faithful", "removed"), strict=True):
         for number, method in enumerate(shown):
-            for place, model in enumerate(EXPLAINED):
+            for place, model in enumerate(models):
                 reports = [about["found"][0] for about in results(rf"{slug('phrasebook', model)}-\d-{kind}").values()]
                 found = [one for report in reports for one in report["methods"] if one["method"] == method]
                 values = [one["reach"]["value"] for one in found if one["reach"]]
                 if values:
                     mean, x = statistics.fmean(values), place + (number - len(shown) / 2 + 0.5) * 0.09
-                    look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+                    look = {
+                        "color": COLOURS[number % len(COLOURS)],
+                        "marker": MARKERS[number % len(MARKERS)],
+                        "linestyle": "none",
+                    }
                     look |= {"markerfacecolor": "none"} if number >= len(COLOURS) else {}
                     axes.errorbar(
                         x, mean, [[mean - min(values)], [max(values) - mean]], **look, markersize=5, label=method
                     )
         axes.axhline(0, color="black", linewidth=0.8)
         axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
-        axes.set_ylim(bottom=-0.5)
         axes.grid(axis="y", alpha=0.3)
-        axes.set_xticks(range(len(EXPLAINED)), EXPLAINED)
+        axes.set_xticks(range(len(models)), models)
         axes.set_title("words masked (rnnencdec: unknown)" if kind == "faithful" else "words removed", fontsize=10)
     figure.supylabel("reach: 0 is a random order, 1 the best one", fontsize=9)
     handles = {label: one for axes in figure.axes for one, label in zip(*axes.get_legend_handles_labels(), strict=True)}
