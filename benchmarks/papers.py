@@ -363,7 +363,8 @@ def table_faithful(group: str, kind: str = "faithful") -> None:
     models = EXPLAINED if group in ("phrasebook", "multi30k") else ("bahdanau", "luong", "transformer")
     found = {name: results(rf"{slug(group, name)}-\d-{kind}").values() for name in models}
     print_measures(f"{group}, {kind}", {name: [one["found"][0] for one in about] for name, about in found.items()})
-    print_rows(["", *models], [["BLEU", *(spread(bleu(group, name), 1) for name in models)]])
+    measured = [name for name, about in found.items() if about]
+    print_rows(["", *measured], [["BLEU", *(spread(bleu(group, name), 1) for name in measured)]])
 
 
 def table_included() -> None:
