@@ -31,15 +31,19 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
 from models_data import read
 from safetensors import safe_open
 from train_models import regard, script, shared_gpu, shown
 
+from regard.evaluate.by_length import COLOURS, MARKERS, check_plot, save_plot
 from regard.evaluate.faithful import ORACLE, RANDOM
 from regard.look.attribution import METHODS
+from regard.look.contributions import attends, layers_of
 from regard.text.lines import read_lines
 
 HERE = Path(__file__).resolve().parent
@@ -49,6 +53,7 @@ EXPLAINED = ("rnnencdec", "bahdanau", "luong", "monotonic", "coverage", "lstmn",
 SHORT, LONG = range(4, 9), range(9, 31)  # words and signs of the two halves of the chosen sentences
 EUROPARL = 60_000  # pairs
 
+FIXED, LAYERED = ("rnnencdec", "en-fr/cho"), ("transformer", "en-fr", "fr-en")  # without attention; Transformers
 MODELS = {"en-fr": ("en", "fr"), "fr-en": ("fr", "en"), "en-fr/bahdanau": ("en", "fr"), "en-fr/cho": ("en", "fr")}
 QUIET = ["train.precision=bf16", "train.validate_every=500", "train.validate_sentences=0", "train.save_every=100000"]
 CAPTIONS = ["configs/multi30k.toml", *QUIET]
@@ -143,7 +148,8 @@ def jobs(given: argparse.Namespace) -> Iterator[Job]:
     for seed in SEEDS:
         for model in EXPLAINED[1:]:
             run = OUT / slug("multi30k", model, seed)
-            words = faithful(run, *(text / f"multi30k.{side}" for side in ("source", "target")), None, given, 0)
+            sides = [text / f"multi30k.{side}" for side in ("source", "target")]
+            words = faithful(model, run, *sides, None, given, 0)
             yield Job(f"{run.name}-removed", [*words, "--erase", "removed"], (run.name,))
 
 
@@ -155,7 +161,7 @@ def included(given: argparse.Namespace) -> Iterator[Job]:
         for corpus in ("newstest", "europarl", "hansards"):
             files = text / f"{corpus}.{source}", text / f"{corpus}.{target}"
             gold = text / f"{corpus}.gold.{source}" if corpus == "hansards" else None
-            words = faithful(folder, *files, gold, given, 0 if gold else 3)
+            words = faithful(model, folder, *files, gold, given, 0 if gold else given.sanity)
             yield Job(slug("included", model, corpus, "faithful"), words, (str(folder / "weights.safetensors"),))
 
 
@@ -177,33 +183,34 @@ def trained(
     yield Job(f"{run.name}-score", [*words, "--beam", "5", "--device", given.device], known)
     if name in EXPLAINED:
         links = text.with_name(f"{text.name}.gold") if gold else None
-        words = faithful(run, *sides, links, given, 3)
+        words = faithful(name, run, *sides, links, given, given.sanity)
         yield Job(f"{run.name}-faithful", words, known)
         if gold:
-            words = faithful(run, *sides, links, given, 0)
+            words = faithful(name, run, *sides, links, given, 0)
             yield Job(f"{run.name}-removed", [*words, "--erase", "removed"], known)
 
 
 def faithful(
-    run: Path, source: Path, target: Path, gold: Path | None, given: argparse.Namespace, sanity: int
+    model: str, run: Path, source: Path, target: Path, gold: Path | None, given: argparse.Namespace, sanity: int
 ) -> list[str]:
     words = regard("faithful", str(run), "--source", str(source), "--target", str(target), "--json")
     words += ["--sentences", str(given.sentences), "--sanity", str(min(sanity, given.sentences))]
+    if given.without:
+        undefined = {attends: model in FIXED, layers_of: model not in LAYERED}
+        named = [name for name, method in METHODS.items() if not undefined.get(method.needs)]
+        words += ["--methods", ",".join(name for name in named if not {name, f"{model}:{name}"} & {*given.without})]
     return [*words, "--device", given.device, *(["--gold", str(gold)] if gold else [])]
 
 
 # --- the text
 
 
-def choose(sources: list[str], targets: list[str], count: int) -> list[tuple[str, str]]:
-    """Short pairs and longer ones in turns, each evenly spaced."""
+def choose(sources: list[str], targets: list[str], *more: list[str], count: int) -> list[tuple[str, ...]]:
+    """Short pairs and longer ones in turns, each evenly spaced; with what `more` has on their lines."""
     found = []
     for sizes in (SHORT, LONG):
-        fit = [
-            pair
-            for pair in zip(sources, targets, strict=True)
-            if all(len(re.findall(r"\w+|[^\w\s]", side)) in sizes for side in pair)
-        ]
+        pairs = dict.fromkeys(zip(sources, targets, *more, strict=True))
+        fit = [pair for pair in pairs if all(len(re.findall(r"\w+|[^\w\s]", side)) in sizes for side in pair[:2])]
         found.append([fit[number * len(fit) // (count // 2)] for number in range(count // 2)])
     return [pair for both in zip(*found, strict=True) for pair in both]
 
@@ -226,7 +233,7 @@ def write_text(data: Path, count: int) -> None:
             print(f"{data / place} is missing; its jobs fail", flush=True)
             continue
         lines = [read(data / f"{place}.{language}.bz2") for language in sides.values()]
-        chosen = choose(*lines, count)
+        chosen = choose(*lines, count=count)
         for number, side in enumerate(sides):
             put(f"{name}.{side}", [pair[number] for pair in chosen])
             put(f"{name}-test.{side}", lines[number])
@@ -236,11 +243,14 @@ def write_text(data: Path, count: int) -> None:
             put(f"europarl-train.{side}", [line for _, line in zip(range(EUROPARL), lines, strict=False)])
     if (data / "hansards.en-fr/dev.text.bz2").exists():
         pairs = [line.split(" ||| ") for line in read(data / "hansards.en-fr/dev.text.bz2")]
-        links = read(data / "hansards.en-fr/dev.gold.bz2")
+        sides = [[pair[number].strip() for pair in pairs] for number in (0, 1)]
+        english, french, links = zip(
+            *choose(*sides, read(data / "hansards.en-fr/dev.gold.bz2"), count=count), strict=True
+        )
+        put("hansards.en", english)
+        put("hansards.fr", french)
         put("hansards.gold.en", links)
         put("hansards.gold.fr", [re.sub(r"(\d+)([-p])(\d+)", r"\3\2\1", line) for line in links])
-        for number, side in enumerate(("en", "fr")):
-            put(f"hansards.{side}", [pair[number].strip() for pair in pairs])
 
 
 # --- running
@@ -272,7 +282,7 @@ def run(chosen: list[Job], every: list[Job], count: int, limit: float) -> list[s
         (OUT / folder).mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
     threads = str(max(1, (os.cpu_count() or 1) // count))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": threads}
+    environment = {"OMP_NUM_THREADS": threads, **os.environ, "PYTHONPATH": path}
     while waiting or running:
         for job in [job for job in waiting if ready(job, known)][: count - len(running)]:
             waiting.remove(job)
@@ -316,7 +326,12 @@ def spread(values: list[float], digits: int) -> str:
     if not values:
         return "-"
     mean = f"{statistics.fmean(values):.{digits}f}"
-    return f"{mean} ({min(values):.{digits}f}-{max(values):.{digits}f})" if len(values) > 1 else f"{mean} †"
+    return f"{mean} ({ranged(min(values), max(values), digits)})" if len(values) > 1 else f"{mean} †"
+
+
+def ranged(low: float, high: float, digits: int) -> str:
+    """A range; a dash between two negative numbers would not be read."""
+    return f"{low:.{digits}f}{' to ' if low < 0 or high < 0 else '-'}{high:.{digits}f}"
 
 
 def print_rows(head: list[str], rows: Iterable[list[str]]) -> None:
@@ -326,15 +341,20 @@ def print_rows(head: list[str], rows: Iterable[list[str]]) -> None:
     print()
 
 
+def bleu(group: str, name: str) -> list[float]:
+    """BLEU of a system, of each seed."""
+    scores = results(re.escape(slug(group, name)) + r"-\d-score").values()
+    return [one["value"] for about in scores for one in about["found"][0]["scores"] if one["name"] == "BLEU"]
+
+
 def table_models() -> None:
     """BLEU of each system on Multi30k."""
     rows = []
     for group, systems in SYSTEMS.items():
         for name in systems:
-            scores = results(re.escape(slug(group, name)) + r"-\d-score").values()
+            found = bleu(group, name)
             sizes = [about["weights"] for about in results(re.escape(slug(group, name)) + r"-\d").values()]
-            bleu = [one["value"] for about in scores for one in about["found"][0]["scores"] if one["name"] == "BLEU"]
-            rows.append([name, spread(bleu, 1), f"{sizes[0] / 1e6:.1f} M" if sizes else "-", str(len(bleu))])
+            rows.append([name, spread(found, 1), f"{sizes[0] / 1e6:.1f} M" if sizes else "-", str(len(found))])
     print_rows(["model", "BLEU", "weights", "seeds"], rows)
 
 
@@ -343,17 +363,19 @@ def table_faithful(group: str, kind: str = "faithful") -> None:
     models = EXPLAINED if group in ("phrasebook", "multi30k") else ("bahdanau", "luong", "transformer")
     found = {name: results(rf"{slug(group, name)}-\d-{kind}").values() for name in models}
     print_measures(f"{group}, {kind}", {name: [one["found"][0] for one in about] for name, about in found.items()})
+    measured = [name for name, about in found.items() if about]
+    print_rows(["", *measured], [["BLEU", *(spread(bleu(group, name), 1) for name in measured)]])
 
 
 def table_included() -> None:
-    """The included models on real text; in brackets, intervals over sentences."""
+    """The included models on real text, with intervals over sentences."""
     for corpus in ("newstest", "europarl", "hansards"):
         found = {name: results(f"{slug('included', name, corpus)}-faithful").values() for name in MODELS}
         print_measures(corpus, {name: [one["found"][0] for one in about] for name, about in found.items()}, True)
 
 
-def print_measures(title: str, found: dict[str, list[Any]], intervals: bool = False) -> None:
-    """A table for each measure. `found`: model -> the reports of its seeds."""
+def print_measures(title: str, found: dict[str, list[Any]], included: bool = False) -> None:
+    """A table for each measure. `found`: model -> the reports of its seeds; of one report, intervals over sentences."""
     models = [name for name, reports in found.items() if reports]
     for measure in ("reach", "correlation", "comprehensiveness", "sufficiency", "aer", "aer_threshold", "seconds"):
         rows = []
@@ -362,11 +384,13 @@ def print_measures(title: str, found: dict[str, list[Any]], intervals: bool = Fa
             for name in models:
                 whole = [one for report in found[name] for one in report["methods"] if one["method"] == method]
                 values = [one[measure] for one in whole if one.get(measure) is not None]
-                if intervals and values and isinstance(values[0], dict):
-                    cells.append("{value:.2f} ({low:.2f}-{high:.2f})".format(**values[0]))
+                unit, digits = (100, 0) if measure.startswith("aer") else (1, 2)
+                if len(values) == 1 and isinstance(values[0], dict):
+                    value, low, high = (unit * values[0][key] for key in ("value", "low", "high"))
+                    cells.append(f"{value:.{digits}f} ({ranged(low, high, digits)}){' †' * (not included)}")
                 else:
-                    numbers = [one["value"] if isinstance(one, dict) else one for one in values]
-                    cells.append(spread(numbers, 2))
+                    numbers = [unit * (one["value"] if isinstance(one, dict) else one) for one in values]
+                    cells.append(spread(numbers, digits))
             if any(cell != "-" for cell in cells):
                 rows.append([method, *cells])
         if rows:
@@ -397,6 +421,40 @@ def table_replaceable() -> None:
     print_rows(["attention", *measures], rows)
 
 
+def draw_reach(path: Path) -> None:
+    """Reach on the phrasebook, of each model and method: the mean and the range of the seeds."""
+    figure = Figure(figsize=(9.5, 5.6), layout="constrained")
+    shown = [name for name in METHODS if name != "attention-norm"]  # which lies on attention
+    models = [name for name in EXPLAINED if results(rf"{slug('phrasebook', name)}-\d-faithful")]
+    for axes, kind in zip(figure.subplots(2, 1, sharex=True), ("faithful", "removed"), strict=True):
+        for number, method in enumerate(shown):
+            for place, model in enumerate(models):
+                reports = [about["found"][0] for about in results(rf"{slug('phrasebook', model)}-\d-{kind}").values()]
+                found = [one for report in reports for one in report["methods"] if one["method"] == method]
+                values = [one["reach"]["value"] for one in found if one["reach"]]
+                if values:
+                    mean, x = statistics.fmean(values), place + (number - len(shown) / 2 + 0.5) * 0.09
+                    look = {
+                        "color": COLOURS[number % len(COLOURS)],
+                        "marker": MARKERS[number % len(MARKERS)],
+                        "linestyle": "none",
+                    }
+                    look |= {"markerfacecolor": "none"} if number >= len(COLOURS) else {}
+                    axes.errorbar(
+                        x, mean, [[mean - min(values)], [max(values) - mean]], **look, markersize=5, label=method
+                    )
+        axes.axhline(0, color="black", linewidth=0.8)
+        axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
+        axes.grid(axis="y", alpha=0.3)
+        axes.set_xticks(range(len(models)), models)
+        axes.set_title("words masked (rnnencdec: unknown)" if kind == "faithful" else "words removed", fontsize=10)
+    figure.supylabel("reach: 0 is a random order, 1 the best one", fontsize=9)
+    handles = {label: one for axes in figure.axes for one, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    named = [name for name in shown if name in handles]
+    figure.legend([handles[name] for name in named], named, loc="outside right upper", frameon=False, fontsize=8)
+    save_plot(figure, path)
+
+
 TABLES = {
     "models": table_models,
     "multi30k": lambda: table_faithful("multi30k"),
@@ -409,11 +467,17 @@ TABLES = {
 }
 
 
+def begins(name: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(name, f"{pattern}*") for pattern in patterns)
+
+
 def main() -> int:
     """Run the jobs, or print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", nargs="+", choices=TABLES, help="print tables of the results instead")
-    parser.add_argument("--only", nargs="+", metavar="GROUP", help="jobs whose names begin so (default: all)")
+    parser.add_argument(
+        "--only", nargs="+", metavar="GROUP", help="jobs whose names begin so, with * and ? (default: all)"
+    )
     parser.add_argument("--but", nargs="+", default=[], metavar="GROUP", help="leave these out")
     parser.add_argument("--jobs", type=int, default=1, help="at once")
     parser.add_argument("--minutes", type=float, default=1e6, help="stop after this time; repeat to continue")
@@ -421,11 +485,16 @@ def main() -> int:
     parser.add_argument("--models", type=Path, default=Path("models"), help="folder of the included models")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--sentences", type=int, default=60, help="of each set, whose attributions are measured")
+    parser.add_argument("--sanity", type=int, default=3, help="sentences attributed again with shuffled weights")
+    parser.add_argument("--without", nargs="*", default=[], metavar="[MODEL:]METHOD", help="leave these methods out")
     parser.add_argument("--set", dest="changes", nargs="*", default=[], metavar="KEY=VALUE", help="for all trainings")
+    parser.add_argument("--drawn", type=check_plot, metavar="FILE", help="draw the faithfulness on the phrasebook")
     given = parser.parse_args()
-    if given.table:
-        for name in given.table:
+    if given.table or given.drawn:
+        for name in given.table or []:
             TABLES[name]()
+        if given.drawn:
+            draw_reach(given.drawn)
         return 0
     limit = time.monotonic() + 60 * given.minutes
     write_text(given.data, given.sentences)
@@ -434,8 +503,8 @@ def main() -> int:
         job
         for job in every
         if not job.result.exists()
-        and (not given.only or job.name.startswith(tuple(given.only)))
-        and not job.name.startswith(tuple(given.but))
+        and (not given.only or begins(job.name, given.only))
+        and not begins(job.name, given.but)
     ]
     print(f"{len(wanted)} of {len(every)} jobs, {given.jobs} at once", flush=True)
     with shared_gpu():
