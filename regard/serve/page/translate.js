@@ -240,8 +240,9 @@ class Translate extends HTMLElement {
 
   /** Whether the model's own words, which are looked into, lack what is kept in the translation of the text. */
   mended(one, number) {
-    const { trace, line, prefix, changes, beam } = state.values;
+    const { text, trace, line, prefix, changes, beam } = state.values;
     if (!trace || number !== line || !one.done || prefix || changes.length || beam !== model().beam) return false;
+    if ([...text].slice(...one.source).join("") !== trace.source.text) return false; // not yet, or not of this text
     const bare = (text) => text.trim().replace(/\s+/gu, " ").replace(/\.$/u, "");
     return bare(one.translatedText) !== bare(trace.target.text);
   }
