@@ -92,6 +92,7 @@ class Translate extends HTMLElement {
     state.on(["t", "s", "preview", "view"], () => this.mark());
     const code = document.querySelector(".request");
     state.on(["text", "model", "models"], () => model()?.kind !== "caption" && put(code, requests()));
+    this.showText(); // at once: what is typed meanwhile must not be put before the example
     this.show();
   }
 
