@@ -36,13 +36,9 @@ CLICK = """async (text) => {
   box.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", ctrlKey: true, bubbles: true }));
   const pause = () => new Promise((go) => setTimeout(go));
   while (!state.get("sentences").some((one) => one.done) || state.get("text") !== text) await pause();
-  return performance.now() - began;
-}"""
-ATTENTION = """async () => {
-  const { state } = await import("./page/state.js");
-  const began = performance.now(), pause = () => new Promise((go) => setTimeout(go));
+  const translated = performance.now();
   while (!state.get("trace") || state.get("busy")) await pause();
-  return performance.now() - began;
+  return [translated - began, performance.now() - translated];
 }"""
 
 
@@ -122,14 +118,12 @@ def measure(page: Any, name: str, rounds: int, spent: Callable[[], float]) -> No
     found = []
     for number in range(rounds + 2):
         before = spent()
-        translated = page.evaluate(CLICK, SENTENCE.format(ENDS[number % len(ENDS)])) / 1000
-        middle = spent()
-        attended = page.evaluate(ATTENTION) / 1000
-        found.append((translated, attended, middle - before, spent() - middle))
-    clock, more, used, rest = (statistics.median(each) for each in zip(*found[2:], strict=True))
+        translated, attended = page.evaluate(CLICK, SENTENCE.format(ENDS[number % len(ENDS)]))
+        found.append((translated / 1000, attended / 1000, spent() - before))
+    clock, more, used = (statistics.median(each) for each in zip(*found[2:], strict=True))
     print(
-        f"{name}: {clock:.2f} s to the translation (processor {used:.2f} s), {more:.2f} s more to its attention "
-        f"(processor {rest:.2f} s); load {os.getloadavg()[0]:.1f}",
+        f"{name}: {clock:.2f} s to the translation, {more:.2f} s more to its attention "
+        f"(processor {used:.2f} s in all); load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 
