@@ -177,18 +177,8 @@ class Translator(Trained):
             self._place_terms(self.termbase(terms), sentences, prefixes, config, stop)
         copied = None if unknown == "keep" else lexicon or {}
         self.spell(sentences, copied, split, terms)
-        if split and not terms:  # sentences that have lost a number are read once more
-            languages = self.source_language, self.target_language
-            again = [(draft, drafts.with_small_numbers(draft, *languages, self.encode)) for draft in sentences]
-            pairs = [(draft, small) for draft, small in again if small]
-            beams = plain([small.encoded.ids for _, small in pairs], whole, stop=stop) if pairs else []
-            for (_, small), hypotheses in zip(pairs, beams, strict=True):
-                small.found = hypotheses
-            kept = [(draft, small) for draft, small in pairs if drafts.keeps(small, self.target_vocabulary)]
-            self.spell([small for _, small in kept], copied, split)
-            for draft, small in kept:
-                if not flags.lost_numbers(draft.source, small.texts[0]):
-                    vars(draft).update(vars(small))
+        if split and not terms:
+            self._recover_numbers(sentences, lambda rows: plain(rows, whole, stop=stop), copied)
         translations = [
             drafts.join(part, [self.candidates(draft, config, confidence) for draft in part.drafts]) for part in parts
         ]
@@ -196,6 +186,25 @@ class Translator(Trained):
             if skip:
                 translations[place] = dataclasses.replace(translations[place], finished="too long")
         return translations[0] if isinstance(text, str) else translations
+
+    def _recover_numbers(
+        self, sentences: list[Draft], search: Callable[[list[list[int]]], list[list[Hypothesis]]],
+        lexicon: Mapping[str, str] | None,
+    ) -> None:  # fmt: skip
+        """Translate the sentences that have lost a number again, with small numbers; a translation that has all numbers
+        of its source then takes the place of the first one."""
+        languages = self.source_language, self.target_language
+        again = [(draft, drafts.with_small_numbers(draft, *languages, self.encode)) for draft in sentences]
+        pairs = [(draft, small) for draft, small in again if small]
+        beams = search([small.encoded.ids for _, small in pairs]) if pairs else []
+        for (_, small), hypotheses in zip(pairs, beams, strict=True):
+            small.found = hypotheses
+        kept = [(draft, small) for draft, small in pairs if drafts.keeps(small, self.target_vocabulary)]
+        self.spell([small for _, small in kept], lexicon, True)
+        for draft, small in kept:
+            if small.texts and not flags.lost_numbers(draft.source, small.texts[0]):
+                draft.words, draft.encoded, draft.stand_ins = small.words, small.encoded, small.stand_ins
+                draft.found, draft.texts = small.found, small.texts
 
     @torch.inference_mode()
     def search(

@@ -83,7 +83,7 @@ def read(text: str) -> Iterator[Part]:
             at, blank = at + 1, True
             continue
         indent = _width(rest[: len(rest) - len(rest.lstrip(" \t"))])
-        if quote[0].count(">") != quoted:  # another block, with lists of its own
+        if quote[0].count(">") != quoted:  # another block, whose lists are separate
             items, quoted = [], quote[0].count(">")
         if blank:
             items = [column for column in items if column <= indent]
