@@ -402,7 +402,8 @@ def print_measures(title: str, found: dict[str, list[Any]], included: bool = Fal
             whole = [one for report in found[name] for one in report["methods"] if one["method"] == method]
             kept = [one["kept"] for one in whole if one["kept"]]
             if kept:
-                rows.append([method, *(spread([one[part] for one in kept], 2) for part in kept[0])])
+                known = {part: [one[part] for one in kept if one[part] is not None] for part in kept[0]}
+                rows.append([method, *(spread(values, 2) for values in known.values())])
         if rows:
             parts = next(one["kept"] for one in found[name][0]["methods"] if one["kept"])
             print(f"{title}, {name}: kept after each part is shuffled\n")
@@ -421,33 +422,51 @@ def table_replaceable() -> None:
     print_rows(["attention", *measures], rows)
 
 
-def draw_reach(path: Path) -> None:
-    """Reach on the phrasebook, of each model and method: the mean and the range of the seeds."""
-    figure = Figure(figsize=(9.5, 5.6), layout="constrained")
-    shown = [name for name in METHODS if name != "attention-norm"]  # which lies on attention
-    models = [name for name in EXPLAINED if results(rf"{slug('phrasebook', name)}-\d-faithful")]
-    for axes, kind in zip(figure.subplots(2, 1, sharex=True), ("faithful", "removed"), strict=True):
+def panels(kind: str) -> dict[str, dict[str, list[Any]]]:
+    """The panels of a drawing: title -> model -> the reports of its seeds."""
+
+    def reports(names: Iterable[str], pattern: str) -> dict[str, list[Any]]:
+        found = {name: results(pattern.format(slug(name))).values() for name in names}
+        return {name: [one["found"][0] for one in about] for name, about in found.items() if about}
+
+    if kind == "included":
+        corpora = {"newstest": "newstest2014", "europarl": "Europarl", "hansards": "Hansards"}
+        return {title: reports(MODELS, rf"included-{{}}-{name}-faithful") for name, title in corpora.items()}
+    return {
+        "generated sentences, words masked (rnnencdec: unknown)": reports(EXPLAINED, r"phrasebook-{}-\d-faithful"),
+        "generated sentences, words removed": reports(EXPLAINED, r"phrasebook-{}-\d-removed"),
+        "captions of Multi30k, words masked (rnnencdec: unknown)": reports(EXPLAINED, r"multi30k-{}-\d-faithful"),
+    }
+
+
+def draw_reach(path: Path, kind: str) -> None:
+    """Reach of each model and method: the mean and the range of the seeds, or an interval over sentences."""
+    shown, drawn = [name for name in METHODS if name != "attention-norm"], panels(kind)  # which lies on attention
+    figure = Figure(figsize=(9.5, 2.8 * len(drawn)), layout="constrained")
+    for axes, (title, models) in zip(figure.subplots(len(drawn), 1), drawn.items(), strict=True):
         for number, method in enumerate(shown):
-            for place, model in enumerate(models):
-                reports = [about["found"][0] for about in results(rf"{slug('phrasebook', model)}-\d-{kind}").values()]
-                found = [one for report in reports for one in report["methods"] if one["method"] == method]
-                values = [one["reach"]["value"] for one in found if one["reach"]]
-                if values:
-                    mean, x = statistics.fmean(values), place + (number - len(shown) / 2 + 0.5) * 0.09
-                    look = {
-                        "color": COLOURS[number % len(COLOURS)],
-                        "marker": MARKERS[number % len(MARKERS)],
-                        "linestyle": "none",
-                    }
-                    look |= {"markerfacecolor": "none"} if number >= len(COLOURS) else {}
-                    axes.errorbar(
-                        x, mean, [[mean - min(values)], [max(values) - mean]], **look, markersize=5, label=method
-                    )
+            for place, reports in enumerate(models.values()):
+                found = [one["reach"] for report in reports for one in report["methods"] if one["method"] == method]
+                found = [one for one in found if one]
+                if not found:
+                    continue
+                mean, x = (
+                    statistics.fmean(one["value"] for one in found),
+                    place + (number - len(shown) / 2 + 0.5) * 0.09,
+                )
+                low, high = (
+                    (found[0]["low"], found[0]["high"])
+                    if len(found) == 1
+                    else (min(one["value"] for one in found), max(one["value"] for one in found))
+                )
+                look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+                look |= {"linestyle": "none"} | ({"markerfacecolor": "none"} if number >= len(COLOURS) else {})
+                axes.errorbar(x, mean, [[mean - low], [high - mean]], **look, markersize=5, label=method)
         axes.axhline(0, color="black", linewidth=0.8)
         axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
         axes.grid(axis="y", alpha=0.3)
-        axes.set_xticks(range(len(models)), models)
-        axes.set_title("words masked (rnnencdec: unknown)" if kind == "faithful" else "words removed", fontsize=10)
+        axes.set_xticks(range(len(models)), list(models))
+        axes.set_title(title, fontsize=10)
     figure.supylabel("reach: 0 is a random order, 1 the best one", fontsize=9)
     handles = {label: one for axes in figure.axes for one, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     named = [name for name in shown if name in handles]
@@ -488,13 +507,15 @@ def main() -> int:
     parser.add_argument("--sanity", type=int, default=3, help="sentences attributed again with shuffled weights")
     parser.add_argument("--without", nargs="*", default=[], metavar="[MODEL:]METHOD", help="leave these methods out")
     parser.add_argument("--set", dest="changes", nargs="*", default=[], metavar="KEY=VALUE", help="for all trainings")
-    parser.add_argument("--drawn", type=check_plot, metavar="FILE", help="draw the faithfulness on the phrasebook")
+    parser.add_argument("--drawn", type=check_plot, metavar="FILE", help="draw the faithfulness of the small models")
+    parser.add_argument("--drawn-included", type=check_plot, metavar="FILE", help="of the included models")
     given = parser.parse_args()
-    if given.table or given.drawn:
+    drawn = {kind: path for kind, path in (("small", given.drawn), ("included", given.drawn_included)) if path}
+    if given.table or drawn:
         for name in given.table or []:
             TABLES[name]()
-        if given.drawn:
-            draw_reach(given.drawn)
+        for kind, path in drawn.items():
+            draw_reach(path, kind)
         return 0
     limit = time.monotonic() + 60 * given.minutes
     write_text(given.data, given.sentences)
