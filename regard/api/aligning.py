@@ -342,7 +342,7 @@ def _attends(trace: Trace) -> bool:
 def _links(trace: Trace, heads: Heads) -> tuple[Link, ...]:
     """The source word with the largest weight for each target word; nothing for a model without cross-attention."""
     table = tabulate(trace, heads) if _attends(trace) else None
-    if table is None or not table.columns:
+    if table is None or all(row.special for row in table.rows) or not table.columns:
         return ()
     best = np.argmax(table.weights, axis=1)  # [rows]
     return tuple(
