@@ -195,7 +195,7 @@ for one in measured.methods:
     print(f"{one.method:<18} comprehensiveness {one.comprehensiveness.value:.2f}{reach}")
 
 # %% [markdown]
-# Attention is better than a random order, but it matters at which layer you look: the mean of the heads of the first
+# Attention is better than a random order, but it matters at which layer you look. The mean of the heads of the first
 # decoder layer, which aligns badly (see the table of heads), is far below that of the second, and a picture does not
 # tell you so. ALTI+ needs no choice of a layer, and reaches about as far as leaving out one word at a time, in one
 # pass. All are below the oracle, which tries words together: of two words one may be enough, so that neither counts

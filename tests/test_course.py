@@ -303,10 +303,14 @@ def test_slides_have_the_headings_and_pictures_of_a_lecture() -> None:
         SCRIPT["Shown"](False, "narrate()"),
         SCRIPT["Shown"](True, "## Part\n\n    a = b"),
         SCRIPT["Shown"](False, "x = 1", "<out>", "<img src='data:,'>"),
+        SCRIPT["Shown"](True, "## Exercises"),
         SCRIPT["Shown"](False, 'print(check("1.1", x))'),
+        SCRIPT["Shown"](False, "compare(x)"),
+        SCRIPT["Shown"](True, "## After"),
+        SCRIPT["Shown"](False, "y = 2"),
     ]
     page = SCRIPT["slides"](shown, "0")
-    assert page.count("<section>") == 2
+    assert page.count("<section>") == 4
     assert "First." in page
     assert "Second." not in page
     assert "a = b" in page
@@ -314,6 +318,8 @@ def test_slides_have_the_headings_and_pictures_of_a_lecture() -> None:
     assert "<img src='data:,'>" in page
     assert "narrate" not in page
     assert "1.1" not in page
+    assert "compare" not in page
+    assert ">y<" in page.partition("After")[2]
 
 
 def test_the_corpus_of_the_course(monkeypatch) -> None:
