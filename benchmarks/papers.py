@@ -40,6 +40,7 @@ from models_data import read
 from safetensors import safe_open
 from train_models import regard, script, shared_gpu, shown
 
+from regard.errors import ConfigError
 from regard.evaluate.by_length import COLOURS, MARKERS, check_plot, save_plot
 from regard.evaluate.faithful import ORACLE, RANDOM
 from regard.look.attribution import METHODS
@@ -230,7 +231,11 @@ def write_text(data: Path, count: int) -> None:
         ("europarl", parliament, {"en": "en", "fr": "fr"}),
     ):
         if not (data / f"{place}.en.bz2").exists():
-            print(f"{data / place} is missing; its jobs fail", flush=True)
+            print(
+                f"{data / place} is missing, and the jobs that need it fail; build it: python benchmarks/data.py "
+                f"{place.partition('/')[0]}",
+                flush=True,
+            )
             continue
         lines = [read(data / f"{place}.{language}.bz2") for language in sides.values()]
         chosen = choose(*lines, count=count)
@@ -256,8 +261,13 @@ def write_text(data: Path, count: int) -> None:
 # --- running
 
 
+def there(need: str, known: dict[str, Job]) -> bool:
+    """Whether the result of a job, or a file, exists."""
+    return known[need].result.exists() if need in known else Path(need).exists()
+
+
 def ready(job: Job, known: dict[str, Job]) -> bool:
-    return all(known[need].result.exists() if need in known else Path(need).exists() for need in job.needs)
+    return all(there(need, known) for need in job.needs)
 
 
 def keep(job: Job, seconds: float) -> None:
@@ -307,6 +317,9 @@ def run(chosen: list[Job], every: list[Job], count: int, limit: float) -> list[s
             print(f"The time is over: {', '.join(running)} stopped; repeat the command to continue.", flush=True)
             break
         if waiting and not running and not any(ready(job, known) for job in waiting):
+            for job in waiting:
+                lacks = (need for need in job.needs if not there(need, known))
+                print(f"{job.name} did not begin: it needs {', '.join(lacks)}.", flush=True)
             break
         time.sleep(0.1)
     return [*failed, *(job.name for job in waiting)]
@@ -490,6 +503,19 @@ def begins(name: str, patterns: list[str]) -> bool:
     return any(fnmatchcase(name, f"{pattern}*") for pattern in patterns)
 
 
+def select(every: list[Job], only: list[str], but: list[str]) -> list[Job]:
+    """The jobs without a result whose names begin with one of `only` (if there are any) and with none of `but`.
+
+    A pattern that fits no job is refused.
+    """
+    for pattern in (*only, *but):
+        if not any(begins(job.name, [pattern]) for job in every):
+            groups = dict.fromkeys(job.name.partition("-")[0] for job in every)
+            raise ConfigError(f"No job begins with {pattern!r}; the groups are {', '.join(groups)}.")
+    fit = (job for job in every if (not only or begins(job.name, only)) and not begins(job.name, but))
+    return [job for job in fit if not job.result.exists()]
+
+
 def main() -> int:
     """Run the jobs, or print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -510,23 +536,30 @@ def main() -> int:
     parser.add_argument("--drawn", type=check_plot, metavar="FILE", help="draw the faithfulness of the small models")
     parser.add_argument("--drawn-included", type=check_plot, metavar="FILE", help="of the included models")
     given = parser.parse_args()
+    if given.jobs < 1 or given.sentences < 2:
+        parser.error("--jobs is at least 1, and --sentences at least 2: a short one and a longer one")
+    for name in given.without:
+        if name.rpartition(":")[2] not in METHODS:
+            parser.error(f"--without: there is no method {name!r}; the methods are {', '.join(METHODS)}")
+    for change in given.changes:
+        if "=" not in change:
+            parser.error(f"--set takes KEY=VALUE, as in train.steps=800; got {change!r}")
     drawn = {kind: path for kind, path in (("small", given.drawn), ("included", given.drawn_included)) if path}
+    if (given.table or drawn) and not results(".*"):
+        parser.error(f"there are no results in {OUT / 'results'}; run the jobs first, without --table and --drawn")
     if given.table or drawn:
         for name in given.table or []:
             TABLES[name]()
         for kind, path in drawn.items():
             draw_reach(path, kind)
         return 0
+    every = list(jobs(given))
+    try:
+        wanted = select(every, given.only or [], given.but)
+    except ConfigError as error:
+        parser.error(str(error))
     limit = time.monotonic() + 60 * given.minutes
     write_text(given.data, given.sentences)
-    every = list(jobs(given))
-    wanted = [
-        job
-        for job in every
-        if not job.result.exists()
-        and (not given.only or begins(job.name, given.only))
-        and not begins(job.name, given.but)
-    ]
     print(f"{len(wanted)} of {len(every)} jobs, {given.jobs} at once", flush=True)
     with shared_gpu():
         left = run(wanted, every, given.jobs, limit)

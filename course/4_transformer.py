@@ -5,16 +5,19 @@
 #
 # The Transformer (Vaswani et al. 2017) has no recurrence. In every layer, words attend to words with several heads. In
 # this lecture you build self-attention, heads, masks and positions. You then train a small Transformer, measure its
-# heads, remove them one by one, and find out which source words made a target word.
+# heads, remove them one by one, find out which source words made a target word, and measure which answer is true.
 
 # %%
 import tempfile
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import torch
 from exercises import check, digits, narrate, picture, updates, write_pairs
 
 import regard
+from regard.api.faithful import measure_faithfulness
 from regard.api.measuring import report_heads, silence_heads
 from regard.core import causal_mask, sinusoid
 from regard.text.pharaoh import Gold
@@ -175,6 +178,33 @@ trace = translator.look(sentence, by="alti")
 picture(trace.draw(folder / "alti.svg", layer="alti"))
 
 # %% [markdown]
+# ## Which of them is true?
+#
+# The methods disagree, so measure them. An attribution is *faithful* if the model needs the words that it ranks first.
+# *Comprehensiveness* (DeYoung et al. 2020) is the probability of the target word that is lost when the first source
+# words are removed, a mean over 1, 2 and 10 to 50 % of the words. `reach` puts it between a random order (0) and the
+# *oracle* (1), the best set of words for each target word, found by trying all.
+
+# %%
+measured = measure_faithfulness(
+    translator, sources[:20], targets[:20], erasing="removed", sane=0,
+    methods=["attention:0", "attention:1", "rollout", "alti", "occlusion-removed"],
+)  # fmt: skip
+for one in measured.methods:
+    reach = "" if one.reach is None else f"   reach {one.reach.value:.2f} ({one.reach.low:.2f} to {one.reach.high:.2f})"
+    print(f"{one.method:<18} comprehensiveness {one.comprehensiveness.value:.2f}{reach}")
+
+# %% [markdown]
+# Attention is better than a random order, but it matters at which layer you look. The mean of the heads of the first
+# decoder layer, which aligns badly (see the table of heads), is far below that of the second, and a picture does not
+# tell you so. ALTI+ needs no choice of a layer, and reaches about as far as leaving out one word at a time, in one
+# pass. All are below the oracle, which tries words together: of two words one may be enough, so that neither counts
+# alone.
+#
+# This is the result of one small model. `docs/results/faithful.md` has tables of others. In Bahdanau's, attention
+# reaches as far as masking one word at a time. The order of all words, and not only the first, hardly agrees with what
+# each is worth in any of them.
+#
 # ## Can you trust the translation?
 #
 # A probability of the model is not the probability that it is right. Compare it with references: of the words to which
@@ -247,6 +277,54 @@ def rollout(layers):
 
 
 print(check("4.5", rollout))
+
+# %% [markdown]
+# **4.6** Write `comprehensiveness(order, counts, chances)`. `chances` `[2, 2, ..., 2]` has an axis for each source word
+# and holds the probability of a target word: index 1 on an axis says that the word is removed, 0 that it is there. So
+# `chances[0, 1, 0]` is the probability without the second of three words. `order` lists the words, the most attributed
+# first. Return the mean, over the `counts` k, of the probability that is lost without the first k words.
+
+
+# %%
+def comprehensiveness(order, counts, chances):
+    return 0.0
+
+
+print(check("4.6", comprehensiveness))
+
+# %% [markdown]
+# The next cell removes all sets of at most half of the words from three sentences, applies your function to the orders
+# of three methods and to the best sets, and prints what regard measures on the same sentences. Once 4.6 is right, both
+# columns are the same. How much of what the oracle finds does each method miss? Attention loses where its largest
+# weight is not on the word that the model needs: print the orders of one target word.
+
+# %%
+few = [number for number, one in enumerate(sources) if len(one.split()) == 6][:3]
+six, counts = range(6), np.array([1, 2, 1, 2, 2, 3, 3])  # one word, two, and 10, 20, 30, 40, 50 % of six, rounded up
+methods = ["attention:0", "attention:1", "occlusion-removed"]
+yours = {name: [] for name in (*methods, "oracle")}
+for number in few:
+    words, target = sources[number].split(), targets[number]
+    chances = np.full([6] + 6 * [2], np.nan)  # [T, 2, 2, 2, 2, 2, 2]
+    for gone in (some for size in range(4) for some in combinations(six, size)):
+        trace = translator.look(" ".join(words[s] for s in six if s not in gone), target, topk=0)
+        for t in six:
+            chances[(t, *(int(s in gone) for s in six))] = np.exp(trace.target.tokens[t].logprob)
+    for method in methods:
+        rows = translator.attribute(sources[number], target, method).matrix[:6, :6]  # without </s>
+        yours[method] += [comprehensiveness(np.argsort(-rows[t]), counts, chances[t]) for t in six]
+    for t in six:
+        best = [
+            max(comprehensiveness(np.array(some), [k], chances[t]) for some in combinations(six, k)) for k in counts
+        ]
+        yours["oracle"].append(np.mean(best))
+measured = measure_faithfulness(
+    translator, [sources[number] for number in few], [targets[number] for number in few],
+    methods=methods, erasing="removed", sane=0,
+)  # fmt: skip
+for one in measured.methods:
+    if one.method in yours:
+        print(f"{one.method:<18} yours {np.mean(yours[one.method]):.3f}   regard {one.comprehensiveness.value:.3f}")
 
 # %% [markdown]
 # ## In the browser

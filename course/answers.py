@@ -45,6 +45,16 @@ def half_error(chances, right):
     return sum(half.mean() * abs(chances[half].mean() - right[half].mean()) for half in halves)
 
 
+def comprehensiveness(order, counts, chances):
+    """The first words of the order are removed together: index 1 on their axes."""
+    lost = []
+    for count in counts:
+        place = np.zeros(chances.ndim, dtype=int)
+        place[order[:count]] = 1
+        lost.append(chances.flat[0] - chances[tuple(place)])
+    return np.mean(lost)
+
+
 ANSWERS = {
     "1.1": 4 * 96 * (64 + 96),
     "1.2": lambda state, new, update: update * state + (1 - update) * new,
@@ -62,6 +72,7 @@ ANSWERS = {
     "4.3": 4 * 64 * 64,
     "4.4": half_error,
     "4.5": rollout,
+    "4.6": comprehensiveness,
     "5.1": 14 * 14,
     "5.2": lambda mask: mask / mask.sum() if mask.any() else np.zeros(len(mask)),
     "5.3": lambda p, q: np.maximum(p - q, 0).sum(),
@@ -80,6 +91,7 @@ INPUTS = {
     "4.2": lambda draw: (int(draw.integers(3, 6)), 2 * int(draw.integers(2, 5))),
     "4.4": lambda draw: (draw.random(9), (draw.random(9) < 0.5).astype(float)),
     "4.5": lambda draw: (np.apply_along_axis(softmax, -1, draw.normal(size=(3, 4, 4))),),
+    "4.6": lambda draw: (draw.permutation(4), draw.integers(1, 5, size=3), draw.random((2, 2, 2, 2))),
     "5.2": lambda draw: (draw.random(9) < 0.5,),
     "5.3": lambda draw: (softmax(draw.normal(size=5)), softmax(draw.normal(size=5))),
 }

@@ -285,6 +285,15 @@ EXERCISES: dict[str, Number | Function] = {
         ),
         "A layer takes half of its attention and half of its input; the last layer reads what the ones before it made.",
     ),
+    "4.6": Function(
+        ("order", "counts", "chances"),
+        (
+            ((np.array([1, 0]), np.array([1]), np.array([[0.9, 0.3], [0.8, 0.1]])), 0.6),
+            ((np.array([0, 1]), np.array([1, 2]), np.array([[0.9, 0.3], [0.8, 0.1]])), 0.45),
+            ((np.array([2, 0, 1]), np.array([2, 2]), np.arange(9, 1, -1).reshape(2, 2, 2) / 10), 0.5),
+        ),
+        "The first k words of the order are removed together, and the others stay.",
+    ),
     "5.1": Number("474bcf9dc7521553", "Every cell of the grid is a slot."),
     "5.2": Function(
         ("mask",),

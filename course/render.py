@@ -112,16 +112,17 @@ def render(shown: list[Shown], title: str) -> str:
 def slides(shown: list[Shown], title: str) -> str:
     """The slides of a lecture, one for every heading: the first sentence of each paragraph, code, tables, results and
     pictures, but no imports and no cells of exercises."""
-    markdown, parts = MarkdownIt().enable("table"), [""]
+    markdown, parts, asking = MarkdownIt().enable("table"), [""], False
     for cell in shown:
         if not cell.text:
-            left_out = "narrate()" in cell.body or "check(" in cell.body
-            parts[-1] += "" if left_out else drawn(cell)
+            parts[-1] += "" if asking or "narrate()" in cell.body else drawn(cell)
             continue
         tokens = markdown.parse(cell.body)
         for before, token in zip([None, *tokens], tokens, strict=False):
             if token.type == "heading_open":
                 parts.append("")
+            elif token.type == "inline" and before.type == "heading_open":
+                asking = token.content == "Exercises"
             elif token.type == "inline" and before.type == "paragraph_open" and token.level == 1:
                 question = token.content.startswith("**")
                 short = (

@@ -107,12 +107,15 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> str:
 
 
 def near_file(path: str | os.PathLike[str]) -> str:
-    """How to get a missing file: the command that builds the corpus of a clone, or a did-you-mean if its folder has one
-    with a similar name, or an empty text.
+    """How to get a missing file: the command that builds the corpus of a clone, or where it is said how to pack its
+    photographs; or a did-you-mean if its folder has one with a similar name, or an empty text.
     """
     folder, name = os.path.split(path)
-    if os.path.dirname(folder) == "data" and not os.path.isdir(folder) and os.path.exists("benchmarks/data.py"):
-        return f" Build the corpus: python benchmarks/data.py {os.path.basename(folder)}"
+    if os.path.dirname(folder) == "data" and os.path.exists("benchmarks/data.py"):
+        if not os.path.isdir(folder):
+            return f" Build the corpus: python benchmarks/data.py {os.path.basename(folder)}"
+        if name.endswith(".tar"):
+            return " Photographs are packed by hand: docs/results/index.md#photographs-of-flickr8k has the script."
     try:
         names = [one for one in os.listdir(folder or ".") if one.isprintable()]  # what is no UTF-8 cannot be typed
         close = difflib.get_close_matches(name, names, n=1, cutoff=0.75)

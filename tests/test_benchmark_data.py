@@ -255,6 +255,7 @@ def test_more_of_europarl_has_nothing_of_the_chosen_pairs_and_of_the_held_out_qu
 
 
 def test_a_missing_corpus_of_a_config_names_the_command_that_builds_it(monkeypatch, tmp_path) -> None:
+    from regard.data.captions import PictureFiles
     from regard.errors import DataError, check_file
 
     (tmp_path / "benchmarks").mkdir()
@@ -264,6 +265,11 @@ def test_a_missing_corpus_of_a_config_names_the_command_that_builds_it(monkeypat
         check_file("data/multi30k/train.en.bz2")
     with pytest.raises(DataError, match=r"check the path\.$"):
         check_file("other/multi30k/train.en.bz2")
+    with pytest.raises(DataError, match=r"python benchmarks/data\.py flickr8k$"):
+        PictureFiles("data/flickr8k/train.tar")
+    (tmp_path / "data" / "flickr8k").mkdir(parents=True)  # the captions are there, which that command builds
+    with pytest.raises(DataError, match=r"docs/results/index\.md#photographs-of-flickr8k has the script\.$"):
+        PictureFiles("data/flickr8k/train.tar")
 
 
 def test_every_corpus_of_a_config_can_be_built() -> None:

@@ -22,6 +22,7 @@ from regard.core.normalise import softmax
 from regard.core.positions import sinusoid
 from regard.core.scores import scaled_dot
 from regard.errors import ConfigError
+from regard.evaluate import faithful
 from regard.evaluate.alignment import score_alignments
 from regard.models.registry import MODELS
 from regard.runs.included import FOLDERS
@@ -118,6 +119,10 @@ def test_the_answers_agree_with_the_library() -> None:
     found, sure, possible = TEACHER["INPUTS"]["3.4"](np.random.default_rng(5))
     expected = score_alignments([found], [Gold(frozenset(sure), frozenset(possible))]).aer
     assert ANSWERS["3.4"](found, sure, possible) == pytest.approx(expected)
+    chances = np.random.default_rng(5).random([2] * 5)
+    removed = {some: np.log(chances[tuple(int(s in some) for s in range(5))]) for some in faithful.subsets(5)}
+    [lost, _] = faithful.curves([3, 0, 4, 1, 2], removed)
+    assert ANSWERS["4.6"](np.array([3, 0, 4, 1, 2]), faithful.counts(5), chances) == pytest.approx(lost.mean())
 
 
 @pytest.mark.parametrize("number", EXERCISES)
@@ -298,10 +303,14 @@ def test_slides_have_the_headings_and_pictures_of_a_lecture() -> None:
         SCRIPT["Shown"](False, "narrate()"),
         SCRIPT["Shown"](True, "## Part\n\n    a = b"),
         SCRIPT["Shown"](False, "x = 1", "<out>", "<img src='data:,'>"),
+        SCRIPT["Shown"](True, "## Exercises"),
         SCRIPT["Shown"](False, 'print(check("1.1", x))'),
+        SCRIPT["Shown"](False, "compare(x)"),
+        SCRIPT["Shown"](True, "## After"),
+        SCRIPT["Shown"](False, "y = 2"),
     ]
     page = SCRIPT["slides"](shown, "0")
-    assert page.count("<section>") == 2
+    assert page.count("<section>") == 4
     assert "First." in page
     assert "Second." not in page
     assert "a = b" in page
@@ -309,6 +318,8 @@ def test_slides_have_the_headings_and_pictures_of_a_lecture() -> None:
     assert "<img src='data:,'>" in page
     assert "narrate" not in page
     assert "1.1" not in page
+    assert "compare" not in page
+    assert ">y<" in page.partition("After")[2]
 
 
 def test_the_corpus_of_the_course(monkeypatch) -> None:

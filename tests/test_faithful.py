@@ -95,6 +95,8 @@ def test_reach_is_zero_for_random_and_one_for_the_oracle():
     assert faithful.reach([[0.5, 0.2, 0.8]]).value == pytest.approx(0.5)
     assert faithful.reach([]) is None
     assert faithful.reach([[0.3, 0.3, 0.3]]) is None  # a sentence of one word: every order is the best
+    some = [[0.5, 0.2, 0.8], [0.3, 0.2, 0.6]]
+    assert faithful.reach([[0.3, 0.3, 0.3], *some]) == faithful.reach(some)
 
 
 def test_an_estimate_is_a_mean_within_its_interval():
@@ -220,10 +222,32 @@ def test_the_command(tmp_path, pairs):
     assert "has no attention over the source words" in refused("--methods", "attention", run="fixed")
     assert "There is no way to erase 'mask'" in refused("--erase", "mask")
     assert "Invalid value for '--sentences'" in refused("--sentences", 0)
-    (tmp_path / "gold").write_text("1-1\n")
-    assert "got 4 pairs and 1 line" in refused("--gold", tmp_path / "gold")
+    for gold, says in {
+        "1-1\n": "got 4 pairs and 1 line",
+        "\n\n\n\n": "The gold file has no links",
+        "1-1\n\n1-9\n1-1\n": "The gold links of pair 3 name words 1-9",
+    }.items():
+        (tmp_path / "gold").write_text(gold)
+        assert says in refused("--gold", tmp_path / "gold", "--sentences", 1)
     (tmp_path / "source").write_text("\n".join(["a", " ", "b", "c", ""]))
     assert "Pair 2 has an empty side" in refused()
+
+
+def test_pairs_are_checked_before_the_first_is_measured(pairs, monkeypatch):
+    sources, targets = ([getattr(pair, side) for pair in pairs] for side in ("source", "target"))
+    monkeypatch.setattr(api, "_read", None)  # a measurement would raise TypeError
+
+    def refused(says, number, words, most=None, methods=("attention", "integrated-gradients")):
+        changed = [[*one[: number - 1], " ".join(["cat"] * words), *one[number:]] for one in (sources, targets)]
+        with pytest.raises(DataError, match=says):
+            measure_faithfulness(trained.translator("bahdanau"), *changed, methods=methods, most=most)
+
+    refused(r"^Pair 4 has \d+ source and \d+ target tokens; at most 1000 on each side", 4, 1001)
+    refused(r"^Pair 3 has .+; at most 1000 on each side", 3, 1001, 2, ["attention"])  # the first and the third
+    refused(r"^Pair 2 has .+ integrated gradients would take hours\. Leave", 2, 300)
+    refused(r"^Pair 3 has an empty side; give words on both sides, or leave the pair out\.$", 3, 0, 2)
+    with pytest.raises(TypeError):
+        measure_faithfulness(trained.translator("bahdanau"), sources, targets, methods=["attention"])
 
 
 def test_other_line_counts_are_refused(pairs):

@@ -151,12 +151,10 @@ def test_long_sentences_stay_small():
 
 
 @pytest.mark.skipif(NODE is None, reason="needs node to run the page's script")
-def test_the_page_shows_the_numbers_and_the_captions_of_the_table(tmp_path):
+@pytest.mark.parametrize("target", [("▁the", "▁agree", "ment", "▁of", "▁1992", ".", "</s>"), ("</s>",)])
+def test_the_page_shows_the_numbers_and_the_captions_of_the_table(tmp_path, target):
     """The page's choice among the tables of `views`, against `arrange`, for every switch."""
-    trace = a_trace(
-        source=("▁L", "'", "accord", "▁de", "▁19", "92", ".", "</s>"),
-        target=("▁the", "▁agree", "ment", "▁of", "▁1992", ".", "</s>"),
-    )
+    trace = a_trace(source=("▁L", "'", "accord", "▁de", "▁19", "92", ".", "</s>"), target=target)
     heads, layers = (0, 2, "mean", "max", [0, 2]), (0, 1)
     switches = list(itertools.product(layers, heads, (True, False), (True, False), (True, False), (0, 1)))
     names = ("layer", "head", "words", "special", "renormalise", "shift")

@@ -83,6 +83,15 @@ def test_the_shift_moves_rows_and_is_named():
     assert "shift" not in arrange(trace, shift=0).caption
 
 
+def test_an_empty_translation_shows_its_end_mark():
+    trace = Trace.from_arrays(["a", "</s>"], ["</s>"], [[0.25, 0.75]], shift=1)
+    for table in (arrange(trace), arrange(trace, shift=1), arrange(trace, special=True)):
+        assert [[label.text for label in side] for side in (table.rows, table.columns)] == [["</s>"], ["a", "</s>"]]
+        assert table.weights.tolist() == [[0.25, 0.75]]
+        assert "shift" not in table.caption, "no row comes after it"
+        assert "hidden" not in table.caption
+
+
 def test_the_head_that_a_run_names_is_drawn_with_its_own_shift(tmp_path):
     trace = Trace.from_json(mark_aligning(TRACE, Heads(0, 2, 1)).to_json())
     moved = arrange(trace, layer=0, head=2, words=False, special=True)

@@ -92,22 +92,25 @@ def trace_pairs(
         yield from (found[place] for place in range(len(some)))
 
 
-def check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Refuse pairs without words."""
+def check_pairs(sources: Sequence[str], targets: Sequence[str], places: Iterable[int] | None = None) -> None:
+    """Refuse pairs without words: all, or those at `places`."""
     if len(sources) != len(targets):
         raise DataError(f"Each source needs its target; got {len(sources)} and {len(targets)}.")
     if not sources:
         raise DataError("There is no pair to read: the files are empty.")
-    for number, pair in enumerate(zip(sources, targets, strict=True), 1):
-        if not all(side.split() for side in pair):
-            raise DataError(f"Pair {number} has an empty side; an alignment needs words on both sides.")
+    for place in range(len(sources)) if places is None else places:
+        if not all(side.split() for side in (sources[place], targets[place])):
+            raise DataError(f"Pair {place + 1} has an empty side; give words on both sides, or leave the pair out.")
 
 
 def check_gold(gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Refuse gold links that do not belong to these pairs: another number of lines, or words that do not exist."""
+    """Refuse gold links that do not belong to these pairs: another number of lines, words that do not exist, or no link
+    at all."""
     if len(gold) != len(sources):
         found = f"{counted(len(sources), 'pair')} and {counted(len(gold), 'line')}"
         raise DataError(f"Each pair needs a line of gold links; got {found}.")
+    if not any(answer.possible for answer in gold):
+        raise DataError("The gold file has no links, so there is nothing to compare with; leave it out.")
     for number, (answer, source, target) in enumerate(zip(gold, sources, targets, strict=False), 1):
         sizes = len(source.split()), len(target.split())
         for i, j in sorted(answer.possible):
@@ -342,7 +345,7 @@ def _attends(trace: Trace) -> bool:
 def _links(trace: Trace, heads: Heads) -> tuple[Link, ...]:
     """The source word with the largest weight for each target word; nothing for a model without cross-attention."""
     table = tabulate(trace, heads) if _attends(trace) else None
-    if table is None or not table.columns:
+    if table is None or all(row.special for row in table.rows) or not table.columns:
         return ()
     best = np.argmax(table.weights, axis=1)  # [rows]
     return tuple(

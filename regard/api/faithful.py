@@ -13,12 +13,14 @@ from torch import nn
 
 from regard.api.aligning import check_gold, check_pairs
 from regard.api.heads import is_fixed
+from regard.api.tracing import LONGEST_LOOK
 from regard.api.translator import Translator
-from regard.errors import ConfigError, check_known
+from regard.errors import ConfigError, DataError, check_known
 from regard.evaluate import faithful
 from regard.evaluate.faithful import ORACLE, RANDOM, Estimate, Faithful, Report, Words
 from regard.look.attribution import METHODS
 from regard.look.case import Case
+from regard.look.gradients import MOST, PARTS
 from regard.look.occlusion import ERASERS, erase
 from regard.look.table import Show, labels
 from regard.symbols import END
@@ -67,13 +69,16 @@ def measure_faithfulness(
     erasing: str | None = None,
     sane: int = SANE,
     progress: Progress | None = None,
+    most: int | None = None,
 ) -> Report:
-    """How faithful attributions of the given translations are: by `methods`, or by all that the model has.
+    """How faithful attributions of the given translations are: by `methods`, or by all that the model has; of `most`
+    pairs, evenly spaced.
 
     The words that a method ranks first are erased, and the probability of the target word is measured again. `erasing`
     is "masked" (in every attention over the source), "unknown" (replaced by the unknown word) or "removed"; by default
     masked, and unknown where the model has no attention to words. The first `sane` sentences are attributed once more
-    after each part of the model is randomised, from the output to the source.
+    after each part of the model is randomised, from the output to the source. All pairs are checked before the first is
+    measured.
 
     >>> from regard.api.faithful import measure_faithfulness
     >>> chosen = ["attention", "occlusion-masked"]
@@ -83,7 +88,9 @@ def measure_faithfulness(
     (['attention', 'occlusion-masked', 'random', 'oracle'], 1.0)
     """
     translator.needs_one_model("attribute")
-    check_pairs(sources, targets)
+    count = min(len(sources), most or len(sources))
+    places = [number * len(sources) // count for number in range(count)]
+    check_pairs(sources, targets, places)
     if gold is not None:
         check_gold(gold, sources, targets)
     chosen, skipped = list(dict.fromkeys(methods or METHODS)), dict[str, str]()
@@ -103,13 +110,15 @@ def measure_faithfulness(
         raise ConfigError(
             f"{translator.name} has no attention to words in which they could be masked; erase by unknown or removed."
         )
+    for place in places:
+        _check_size(translator, place + 1, sources[place], targets[place], chosen)
     generator, seconds, sentences = np.random.default_rng(SEED), dict.fromkeys(chosen, 0.0), list[_Sentence]()
-    for source, target in reporting(zip(sources, targets, strict=True), progress, len(sources)):
-        one = _read(translator, source, target)
+    for place in reporting(places, progress, count):
+        one = _read(translator, sources[place], targets[place])
         for method in chosen:
             begun = time.perf_counter()
             one.found[method] = one.attribute(translator, method)
-            seconds[method] += (time.perf_counter() - begun) / len(sources)
+            seconds[method] += (time.perf_counter() - begun) / count
         sentences.append(_measure(translator, one, erasing, generator))
     kept = _kept(translator, sentences[:sane], chosen)
     oracles = [one for one in sentences if ORACLE in one.curves]
@@ -122,11 +131,25 @@ def measure_faithfulness(
             more |= {"reach": faithful.reach(areas), "seconds": seconds[method], "kept": kept[method]}
             more["correlation"] = Estimate.of(one.correlation[method] for one in sentences)
             if gold is not None:
-                more |= faithful.align([one.by_space(one.found[method]) for one in sentences], gold)
+                more |= faithful.align(
+                    [one.by_space(one.found[method]) for one in sentences], [gold[place] for place in places]
+                )
         first, second = (Estimate.of(curves[side].mean() for curves in have) for side in (0, 1))
         rows.append(Faithful(method, first, second, **more))
     measured = sum(one.measured for one in sentences)
     return Report(len(sentences), measured, len(oracles), erasing, tuple(rows), skipped)
+
+
+def _check_size(translator: Translator, number: int, source: str, target: str, methods: Sequence[str]) -> None:
+    """Refuse a pair that cannot be traced, or that a method does not take."""
+    sizes = [len(ids) + 1 for ids in (translator.encode(source).ids, translator.prefix_ids(target))]  # with END
+    has = f"Pair {number} has {sizes[0]} source and {sizes[1]} target tokens"
+    if max(sizes) > LONGEST_LOOK + 1:
+        raise DataError(f"{has}; at most {LONGEST_LOOK} on each side can be looked into. Leave the pair out.")
+    if "integrated-gradients" in methods and 3 * PARTS * sizes[1] * sum(sizes) > MOST:  # as `integrate` refuses it
+        raise DataError(
+            f"{has}, for which integrated gradients would take hours. Leave the pair out, or choose other methods."
+        )
 
 
 def _read(translator: Translator, source: str, target: str) -> _Sentence:

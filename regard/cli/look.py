@@ -133,9 +133,8 @@ def show(run: Path, task: str, text: str, given: dict[str, Any], out: Path | Non
         view = "steps" if "step" in given else given.get("view")
         shown |= {name: value for name, value in (("view", view), ("step", given.get("step"))) if value is not None}
         shown |= on_picture(text, view, picture) if task == "caption" else {}
-    empty = task == "translate" and all(token.special for token in trace.target.tokens)
-    if (task == "language" or empty) and "special" in VIEWS[shown.get("view", "matrix")]:
-        shown["special"] = True  # an empty translation has nothing else, and the first rows of a text little
+    if task == "language" and "special" in VIEWS[shown.get("view", "matrix")]:
+        shown["special"] = True  # the first rows of a text have little else
     if out is None:
         drawn = trace.to_terminal(**shown)  # before anything is printed: it may refuse an option
     elif out.name.endswith((".json", ".json.gz")):

@@ -129,7 +129,7 @@ def faithful(
         int | None, Option(min=1, help="Read N pairs, evenly spaced (default: all).", metavar="N")
     ] = None,
     sanity: Annotated[
-        int, Option(min=0, help="Sentences that are attributed again with randomised weights; 0: none.", metavar="N")
+        int, Option(min=0, help="Attribute at most N sentences again with randomised weights; 0: none.", metavar="N")
     ] = 5,
     as_json: AsJson = False,
     plot: Annotated[Path | None, Option(help="Plot what is lost by the words erased: PNG, SVG or PDF.")] = None,
@@ -143,7 +143,6 @@ def faithful(
     comprehensiveness between a random order (0) and the best set of words (1), in sentences of at most 8 words; tau:
     rank correlation with leaving out one word; kept: rank correlation with the attribution of a randomised model.
     """
-    from regard.api.aligning import check_gold
     from regard.api.faithful import measure_faithfulness
     from regard.evaluate.alignment import read_gold
     from regard.evaluate.by_length import check_plot
@@ -152,16 +151,10 @@ def faithful(
     check_out(plot and check_plot(plot), overwrite, *vars(pairs).values(), gold)
     sources, targets = pairs_of(run, pairs)
     answers = read_gold(gold) if gold else None
-    if answers is not None:
-        check_gold(answers, sources, targets)
-    count = min(sentences or len(sources), len(sources))
-    some = [number * len(sources) // count for number in range(count)]
-    sources, targets = ([lines[number] for number in some] for lines in (sources, targets))
-    answers = answers and [answers[number] for number in some]
     translator = load(run, device, "translate")
     named = None if methods is None else [name.strip() for name in methods.split(",")]
     with bar("attributing") as progress:
-        found = measure_faithfulness(translator, sources, targets, answers, named, erase, sanity, progress)
+        found = measure_faithfulness(translator, sources, targets, answers, named, erase, sanity, progress, sentences)
     if plot is not None:
         plot_faithful(found, plot)
     _put_faithful(found, as_json)

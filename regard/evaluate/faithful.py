@@ -107,15 +107,19 @@ def mean(values: Iterable[float]) -> float:
 
 def reach(areas: Sequence[Sequence[float]]) -> Estimate | None:
     """How far a method is on the way from a random order (0) to the oracle (1), by the areas [N, 3] of all three; None
-    if no order is better than a random one, as for a sentence of one word."""
+    if no order is better than a random one.
+
+    Sentences of which every order is as good, such as those of one word, are left out: they add nothing to either
+    part, and a sample of them alone has no value.
+    """
     table = np.array(areas, dtype=np.float64).reshape(-1, 3)
+    table = table[table[:, 2] - table[:, 1] > 1e-12]
 
     def share(sums: Array) -> float:
         method, random, oracle = sums.tolist()
-        return (method - random) / (oracle - random) if oracle > random else float("nan")
+        return (method - random) / (oracle - random)
 
-    value = share(table.sum(0))
-    return None if np.isnan(value) else Estimate(value, *interval(table, share))
+    return Estimate(share(table.sum(0)), *interval(table, share)) if len(table) else None
 
 
 def align(attributions: Sequence[Array], gold: Sequence[Gold]) -> dict[str, Estimate]:

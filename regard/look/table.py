@@ -41,8 +41,8 @@ class Show:
     number, several numbers (their mean), "mean" or "max". The default is the head that aligns words, if the run names
     one (`Attended.aligning`), else the mean of the heads of the last layer but one. `words` merges the pieces of a
     word, and `punctuation` keeps words and punctuation in separate cells ("1992" and "."); with punctuation=False a
-    cell is the text between two spaces. `special` shows tokens such as </s>. `renormalise` divides each row by its sum.
-    `shift` overrides the trace's own (see `Attended`).
+    cell is the text between two spaces. `special` shows tokens such as </s>, which are also shown where there is no
+    other row. `renormalise` divides each row by its sum. `shift` overrides the trace's own (see `Attended`).
 
     >>> from regard.look import Show
     >>> trace = regard.Trace.from_arrays(["the", "cat"], ["le", "chat"], [[0.9, 0.1], [0.2, 0.8]])
@@ -172,7 +172,10 @@ def arrange(trace: TraceData, show: Show | None = None, **options: Any) -> Table
     picked = seen.aligning if wanted.head is None else wanted.head
     weights, head = _one_head(seen, picked)  # [T, S]
     shift = seen.shift_of(picked) if wanted.shift is None else wanted.shift
+    shift = 0 if shift == 1 and len(weights) < 2 else shift  # the only row has none after it
     rows, columns = frame(trace, seen, wanted, shift)
+    if all(word.special for word in rows):  # an empty translation has nothing else
+        wanted = replace(wanted, special=True)
     whole = merge(weights[shift:], rows, columns)  # [rows, columns]
     lost = hidden_mass(whole, rows, columns) if not wanted.special else np.zeros(())
     down, across = (

@@ -39,8 +39,8 @@ def figure(trace: TraceData, show: Show) -> tuple[Figure, str]:
         if show.links and row.max(initial=0) > 0:
             s = int(row.argmax())
             axes.plot([s, s + 1, s + 1, s, s], [t, t, t + 1, t + 1, t], color=CHANGED, linewidth=1.4, clip_on=False)
-    legend(axes, palette, across * cell, rows * cell)
-    under(axes, caption, show.title, (across * cell, rows * cell))
+    below = legend(axes, palette, across * cell, rows * cell)
+    under(axes, caption, show.title, (across * cell, rows * cell), below)
     return drawing, f"{summary(table)} {table.caption}."
 
 
@@ -139,8 +139,8 @@ def _write_numbers(axes: Axes, table: Table, name: str, cell: float) -> None:
         )  # fmt: skip
 
 
-def legend(axes: Axes, name: str, width: float, height: float) -> None:
-    """The scale, right of the squares."""
+def legend(axes: Axes, name: str, width: float, height: float) -> float:
+    """The scale, right of the squares; returns how many inches it ends below them, where there is one row."""
     tall = float(np.clip(height - 0.3, 0.6, 1.6))
     bar = axes.inset_axes((1 + 0.18 / width, 1 - (tall + 0.26) / height, 0.11 / width, tall / height))
     bar.imshow(np.linspace(1, 0, 128)[:, None], aspect="auto", cmap=colours(name), vmin=0, vmax=1, extent=(0, 1, 0, 1))
@@ -150,15 +150,16 @@ def legend(axes: Axes, name: str, width: float, height: float) -> None:
     bar.tick_params(labelsize=8, length=2, width=0.6, colors=FAINT, pad=2)
     bar.set_title("weight", fontsize=8, color=FAINT, pad=7, loc="left")
     frame(bar)
+    return max(0.0, tall + 0.26 - height)
 
 
-def under(axes: Axes, caption: str, title: str | None, size: tuple[float, float]) -> None:
-    """The caption below, and a title at its left."""
+def under(axes: Axes, caption: str, title: str | None, size: tuple[float, float], below: float = 0) -> None:
+    """The caption below, `below` inches further down, and a title at its left."""
     width = int(max(46, size[0] * 72 / 4.1))
     lines = ([wrap(visible(title), width)] if title else []) + [wrap(caption, width)]
     for number, text in enumerate(lines):
         strong = bool(title) and number == 0
-        down = -8 - (lines[0].count("\n") + 1) * 14 * number
+        down = -8 - 72 * below - (lines[0].count("\n") + 1) * 14 * number
         note(
             axes, text, (0, 0), (0, down), 10 if strong else 8, xycoords="axes fraction", ha="left", va="top",
             color=INK if strong else FAINT, fontweight="bold" if strong else "normal", linespacing=1.4,

@@ -230,20 +230,21 @@ export function tableOf(trace, options = {}) {
   const heads = headsOf(seen, head);
   const own = heads.length === 1 && seen.shifted_heads?.includes(heads[0]) ? 1 : seen.shift;
   const wanted = Number(chosen.shift ?? own ?? 0);
-  const shift = tables[wanted] ? wanted : 0,
+  const shift = tables[wanted]?.rows.length ? wanted : 0, // the only row has none after it
     whole = tables[shift];
+  const special = chosen.special || whole.rows.every((label) => label.special); // an empty translation
   const stack = (head) => {
     if (whole.weights) return whole.weights.part(head).rows();
     const count = seen.weights.shape[0];
     return (head < count ? seen.weights.part(head) : seen.combined.part(head - count)).rows().slice(shift);
   };
   const all = mean(heads.map(stack));
-  const kept = (labels) => [...labels.keys()].filter((at) => chosen.special || !labels[at].special);
+  const kept = (labels) => [...labels.keys()].filter((at) => special || !labels[at].special);
   const rows = kept(whole.rows),
     columns = kept(whole.columns);
   const weights = rows.map((row) => columns.map((column) => all[row][column]));
   const lost = heads.reduce((sum, head) => sum + whole.hidden[head], 0) / heads.length;
-  const caption = whole.captions[chosen.special ? "shown" : chosen.renormalise ? "renormalised" : "hidden"];
+  const caption = whole.captions[special ? "shown" : chosen.renormalise ? "renormalised" : "hidden"];
   const name = heads.length > 1 ? `mean of heads ${heads.join(", ")}` : seen.heads[heads[0]];
   return {
     seen,
@@ -258,7 +259,7 @@ export function tableOf(trace, options = {}) {
     caption: caption.replace("{head}", name).replace("{lost}", lost.toFixed(2)),
     head: name,
     lost,
-    unseen: whole.columns.filter((label) => label.special).map((label) => label.text),
+    unseen: whole.columns.filter((label) => label.special && !special).map((label) => label.text),
   };
 }
 

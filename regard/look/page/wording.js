@@ -63,7 +63,7 @@ export function kindBox(trace, kind, onchange) {
 }
 
 /** One sentence or two about a table. @param {object} table @param {object} trace @param {object} chosen the switches */
-export function caption(table, trace, { words, special, renormalise }) {
+export function caption(table, trace, { words, renormalise }) {
   const { seen } = table;
   const many = trace.modules.filter((one) => one.kind === seen.kind).length > 1;
   const parts = [
@@ -76,7 +76,7 @@ export function caption(table, trace, { words, special, renormalise }) {
     table.shift && "shown one word later, when the word is read",
   ];
   const first = parts.filter(Boolean).join(", ");
-  const hidden = table.unseen.length && !special && seen.kind !== "fixed";
+  const hidden = table.unseen.length && seen.kind !== "fixed";
   const mass = `${Math.round(100 * table.lost)} % of the weight`;
   const marks = [...new Set(table.unseen.map((text) => (text === "<s>" ? "start mark" : "end mark")))];
   const one = marks.length === 1;
