@@ -5,6 +5,7 @@
     python benchmarks/confidence.py data en-fr --sets newstest2014,europarl,tatoeba --drawn docs/confidence.svg
     python benchmarks/confidence.py data en-fr --origins --lines 600      # newstest2013, by the language of its authors
     python benchmarks/confidence.py data en-fr/cho --signals              # would further signals help?
+    python benchmarks/confidence.py data en-fr/cho --few                  # how many pairs does a fit of words need?
     python benchmarks/confidence.py data en-fr --cost 60                  # what it costs, with one thread
 
 The sets are newstest2014, the Europarl test set, the held-out part of Tatoeba, and captions of Multi30k with their
@@ -17,6 +18,7 @@ that another calibration of the same weights is judged in seconds.
 import argparse
 import hashlib
 import json
+import math
 import random
 import time
 from collections.abc import Callable
@@ -33,6 +35,9 @@ from regard.api.translator import Translator
 from regard.evaluate.confidence import (
     BREAKS,
     DETACHED,
+    LATER,
+    SENTENCE_SIGNALS,
+    SURE,
     Calibration,
     Decoded,
     Judged,
@@ -63,6 +68,7 @@ def main() -> None:
     parser.add_argument("--drawn", type=Path, help="reliability diagram of the first model")
     parser.add_argument("--origins", action="store_true", help="only judge newstest2013, by origin")
     parser.add_argument("--signals", action="store_true", help="only try further signals, on newstest2013")
+    parser.add_argument("--few", action="store_true", help="only fit words to few lines of newstest2013")
     parser.add_argument("--cost", type=int, default=0, metavar="LINES", help="only measure the time of LINES lines")
     given = parser.parse_args()
     years = {year: read_pairs(given.data / f"newstest.en-fr/newstest{year}") for year in (2013, 2014)}
@@ -79,7 +85,10 @@ def main() -> None:
             continue
         print(f"\n## {name}: fitted to {found.about['sentences']} sentences, {found.about['words']} words\n")
         if given.signals:
-            try_signals(translator, decode, [pair[::turn] for pair in years[2013]])
+            try_signals(translator, decode, [pair[::turn] for pair in years[2013]], given.lines)
+            continue
+        if given.few:
+            try_few(decode, [pair[::turn] for pair in years[2013]], given.lines)
             continue
         if given.origins:
             for at, origin in enumerate(ORIGINS):
@@ -212,15 +221,17 @@ def compare(how: str, kind: str, found: Calibration, true: list[Judged], detache
 
 
 TRIED: dict[str, Callable[[np.ndarray], float]] = {  # of the log-probabilities of the tokens
-    "first token": lambda each: each[0],
     "least likely token": lambda each: each.min(),
     "standard deviation": lambda each: each.std(),
+    "squared surprise": lambda each: math.log(SURE - each.mean()) ** 2,
+    "logarithm of the end": lambda each: math.log(SURE - each[-1]),
 }
 
 
-def try_signals(translator: Translator, decode: Kept, pairs: Pairs) -> None:
-    """AUROC with each of `TRIED` beside the signals of a sentence: fitted to the first 1,000 lines of newstest2013 and
-    judged on 400 of the others; a quarter of the lines is broken in each way."""
+def try_signals(translator: Translator, decode: Kept, pairs: Pairs, lines: int) -> None:
+    """AUROC with each of `TRIED` beside the signals of a sentence, and without each of `LATER`: fitted to the first
+    1,000 lines of newstest2013 and judged on others; a quarter of the lines is broken in each way. What a signal finds
+    in shuffled words may only be that the first and the last word are not in their places: so these stay, too."""
 
     def collect(pairs: Pairs, seed: int) -> tuple[list[Judged], list[Decoded]]:
         """True translations, and broken ones."""
@@ -230,18 +241,48 @@ def try_signals(translator: Translator, decode: Kept, pairs: Pairs) -> None:
         written, others = [one.text for one in decode(sources[::4])], [*sources[1:], *sources[:1]][::4]
         return score_texts(decode, pairs, 1), [*broken, *force_texts(translator, others, written)]
 
-    def signals(some: list[Decoded], more: list[str]) -> np.ndarray:
+    def signals(some: list[Decoded], names: list[str]) -> np.ndarray:
         each = [np.array(one.logprobs or [-20.0]) for one in some]
-        tried = np.array([[TRIED[name](one) for name in more] for one in each])
-        return np.column_stack([np.stack([*map(sentence_signals, some)]), tried])
+        tried = np.array([[TRIED[name](one) for name in names if name in TRIED] for one in each])
+        known = [at for at, name in enumerate(SENTENCE_SIGNALS) if name in names]
+        return np.column_stack([np.stack([*map(sentence_signals, some)])[:, known], tried])
 
-    (true, broken), (judged, detached) = collect(pairs[:1000], 0), collect(pairs[1000::5], 1)
+    others, rng = spaced(pairs[1000:], lines), random.Random(2)
+    (true, broken), (judged, detached) = collect(pairs[:1000], 0), collect(others, 1)
+    words = [source.split() for source, _ in others[::4]]
+    inner = decode([" ".join([*one[:1], *rng.sample(one[1:-1], max(0, len(one) - 2)), *one[1:][-1:]]) for one in words])
     labels = np.array([*(one.chrf for one in true), *[0.0] * len(broken)])
     weights = np.repeat([1.0, DETACHED * len(true) / len(broken)], [len(true), len(broken)])
-    for more in ([], *([name] for name in TRIED), [*TRIED]):
-        found = fit(signals([*(one.found for one in true), *broken], more), labels, weights)
-        sides = (found(signals(some, more)) for some in ([one.found for one in judged], detached))
-        print(f"  {', '.join(more) or 'as it is'}: AUROC {auroc(*sides):.4f}", flush=True)
+    chrf, own = np.array([one.chrf for one in judged]), [one.found for one in judged]
+    tried = {"as it is": [*SENTENCE_SIGNALS]}
+    for some in (*((name,) for name in LATER), LATER):
+        tried[f"without {', '.join(some)}"] = [name for name in SENTENCE_SIGNALS if name not in some]
+    tried |= {f"with {name}": [*SENTENCE_SIGNALS, name] for name in TRIED}
+    for title, names in tried.items():
+        found = fit(signals([*(one.found for one in true), *broken], names), labels, weights)
+        sure, *below = (found(signals(some, names)) for some in (own, detached, inner))
+        print(
+            f"  {title}: AUROC {auroc(sure, below[0]):.4f}; words shuffled between the first and the last "
+            f"{auroc(sure, below[1]):.4f}; correlation with chrF {np.corrcoef(sure, chrf)[0, 1]:.3f}",
+            flush=True,
+        )
+
+
+def try_few(decode: Kept, pairs: Pairs, lines: int) -> None:
+    """The error of words after fits to few of the first 1,000 lines of newstest2013, on others: 20 draws of each."""
+    sides = [score_texts(decode, some, 1) for some in (pairs[:1000], spaced(pairs[1000:], lines))]
+    known, others = (
+        [(word_signals(one.found), word_labels(one.found.text, one.reference)) for one in side] for side in sides
+    )
+    signals, labels = (np.concatenate(part) for part in zip(*others, strict=True))
+    print(f"  before: {calibration_error(own_chances(sides[1]), labels.astype(float)):.3f}")
+    drawn = random.Random(0)
+    for count in (60, 100, 150, 200, 500, 1000):
+        errors = []
+        for _ in range(20 if count < len(known) else 1):
+            inputs, right = (np.concatenate(part) for part in zip(*drawn.sample(known, count), strict=True))
+            errors.append(calibration_error(fit(inputs, right.astype(float))(signals), labels.astype(float)))
+        print(f"  {count} pairs: mean error of words {np.mean(errors):.3f}, largest {max(errors):.3f}", flush=True)
 
 
 def mean_logprob(some: list[Decoded]) -> np.ndarray:

@@ -19,8 +19,12 @@ from regard.corpora.registry import generate_copy
 from regard.errors import DataError, RunError
 from regard.evaluate import confidence
 from regard.evaluate.confidence import (
+    FEW,
+    LATER,
+    LEAST,
     SENTENCE_SIGNALS,
     WORD_SIGNALS,
+    Calibration,
     Decoded,
     Fitted,
     auroc,
@@ -130,6 +134,8 @@ def test_signals_by_hand():
     assert (sentence["ratio"], sentence["copied"]) == (0.0, pytest.approx(1 / 3))
     assert (sentence["source pieces"], sentence["target pieces"]) == (pytest.approx(4 / 3), pytest.approx(5 / 3))
     assert (sentence["other language"], sentence["common words"]) == (0.0, pytest.approx(1 / 3))
+    mean = sum(math.exp(-lost) for lost in (0.1, 0.2, 0.3, 0.4, 0.5)) / 5
+    assert (sentence["probability"], sentence["first"]) == (pytest.approx(mean), -0.1)
     words = dict(zip(WORD_SIGNALS, word_signals(found).T.tolist(), strict=True))
     assert words["surprise"] == pytest.approx([math.log(lost + 1e-3) for lost in (0.1, 0.5, 0.4)])
     assert words["pieces"] == [1, 2, 1]
@@ -149,6 +155,22 @@ def test_a_calibration_is_plain_numbers_and_is_read_back(run, translator):
     assert tuple(data["word"]["slopes"]) == WORD_SIGNALS
     assert find_calibration(run) == translator.calibration
     assert trained.translator("copy").calibration is None
+
+
+def test_a_calibration_without_the_signals_of_later_versions_gives_the_same_numbers(translator):
+    data, count = translator.calibration.as_data(), len(SENTENCE_SIGNALS) - len(LATER)
+    assert SENTENCE_SIGNALS[count:] == LATER
+    slopes = list(data["sentence"]["slopes"].items())
+    older = Calibration.from_data({**data, "sentence": {**data["sentence"], "slopes": dict(slopes[:count])}})
+    assert older.word == translator.calibration.word
+    by_hand = Fitted(older.sentence.intercept, tuple(slope for _, slope in slopes[:count]), older.sentence.knots)
+    texts = [EASY, HARD]
+    for found in force_texts(translator, texts, [one.text for one in translator.translate(texts, split=False)]):
+        signals = sentence_signals(found)
+        assert older.sentence(signals) == pytest.approx(by_hand(signals[:count]), abs=1e-12)
+    assert Calibration.from_data(older.as_data()) == older
+    with pytest.raises(ValueError, match="other signals"):  # those of no version
+        Calibration.from_data({**data, "sentence": {**data["sentence"], "slopes": dict(slopes[:-1])}})
 
 
 def test_confidence_is_deterministic_and_that_of_a_batch_is_that_of_a_line(translator):
@@ -229,6 +251,24 @@ def test_what_cannot_be_calibrated_is_one_sentence(run, translator, tmp_path):
 
 
 # --- commands
+
+
+def test_few_pairs_and_no_gain_are_said(run, tmp_path):
+    texts, wrong = [example.source for example in generate_copy(FEW, 3, 2, 6)], ["x y"] * FEW
+
+    def heard(sources, references):
+        for side, rows in (("source", sources), ("target", references)):
+            (tmp_path / side).write_text("".join(f"{row}\n" for row in rows))
+        files = ["--source", tmp_path / "source", "--target", tmp_path / "target"]
+        done = command("calibrate", run, *files, "--dry", folder=tmp_path / "log")
+        assert done.code == 0, done.err
+        return done.err
+
+    half = LEAST // 2  # what is learned from wrong references misleads where they are right
+    few = heard(texts[:LEAST], [*wrong[:half], *texts[half:LEAST]])
+    assert f"note: {LEAST} pairs are few: what is measured on {half} of them after a fit to the others depends" in few
+    assert "note: for words, the confidence is no better than the model's own probability" in few
+    assert "note:" not in heard(texts, wrong)
 
 
 def lines(tmp_path, run, *options):

@@ -44,7 +44,8 @@ def calibrate(
     forced = force_texts(
         translator, [sources[kept[(at + 1) % len(kept)]] for at in others], [found[at].text for at in others]
     )
-    return fit_calibration(true, [*found[len(kept) :], *forced])
+    own, another = iter(found[len(kept) :]), iter(forced)
+    return fit_calibration(true, [next(another if kind == "another" else own) for kind in kinds])
 
 
 def decode_texts(translator: Translator, texts: Sequence[str], progress: Progress | None = None) -> list[Decoded]:

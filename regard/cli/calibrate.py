@@ -22,9 +22,11 @@ def calibrate(
     """Fit the confidence of a translator to held-out sentences, and keep it in the run as plain numbers.
 
     The sentences must not be those of training: there the model is more certain than elsewhere. One or two thousand are
-    enough. What is printed was measured on the second half, after a fit on the first.
+    enough; a fit to fewer than 200 depends much on which they are. What is printed was measured on the second half,
+    after a fit on the first.
     """
     from regard.api.confidence import calibrate, keep_calibration
+    from regard.evaluate.confidence import FEW
     from regard.runs.folder import is_finished
     from regard.runs.included import check_own
 
@@ -39,6 +41,15 @@ def calibrate(
     if not dry:
         keep_calibration(run, found)
     about = found.about
+    if (count := about["sentences"]) < FEW:
+        typer.echo(
+            f"note: {count} pairs are few: what is measured on {count - count // 2} of them after a fit to the others "
+            "depends much on which pairs they are, and so does the calibration; give at least "
+            f"{FEW}, better one or two thousand",
+            err=True,
+        )
+    if about["word_error"] >= about["word_error_before"]:
+        typer.echo("note: for words, the confidence is no better than the model's own probability", err=True)
     if as_json:
         return put_json(found.as_data())
     put(f"words: calibration error {about['word_error_before']:.3f} before, {about['word_error']:.3f} after")
