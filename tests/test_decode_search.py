@@ -120,6 +120,24 @@ def test_the_log_probability_is_the_teacher_forced_one(config: DecodeConfig) -> 
 
 
 @pytest.mark.parametrize("config", METHODS)
+def test_log_probabilities_of_rounded_logits_are_not_rounded(config: DecodeConfig) -> None:
+    """As autocast rounds what the last layer writes: log p is that of these logits, in float32."""
+
+    class Rounding(Tiny):
+        def step(self, token: Tensor, state: Any) -> Any:
+            logits, after = super().step(token, state)
+            return logits.bfloat16(), after
+
+    model = Rounding(seed=2)
+    (found,) = decode(model, *batch([[4, 5, 6]]), config)
+    for hypothesis in found:
+        tokens = [*hypothesis.ids, END] if hypothesis.finished else hypothesis.ids
+        logits = model(*batch([[4, 5, 6]]), torch.tensor([tokens]))  # [1, T, V]
+        expected = logits.float().log_softmax(-1)[0, range(len(tokens)), tokens].tolist()
+        assert hypothesis.token_logprobs == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("config", METHODS)
 def test_neighbours_and_padding_change_nothing(config: DecodeConfig) -> None:
     model, texts = Tiny(seed=1, end=0.5), sentences(60)
     alone = [decode(model, *batch([text]), config)[0] for text in texts]
