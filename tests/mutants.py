@@ -37,7 +37,7 @@ PLACES = {  # the tests of each folder or file of the package
     "decode_models",
     "files": "formats format_laws passages sentences terms document_data translate_files",
     "look": "look_record look_change look_trace look_words look_tasks look_laws look_draw look_html look_foreign "
-    "attribution faithful document_look",
+    "look_picture attribution faithful document_look reach captioner",
     "evaluate/faithful.py": "faithful",
     "evaluate/confidence.py": "confidence",
     "api/faithful.py": "faithful",
