@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError, RegardError, ShapeError
 from regard.look import Attended, Beam, BeamNode, Picture, Side, Token, Trace, trace_file
+from regard.look.tokens import as_side
 
 PIECES = ["▁Das", "▁Haus", "▁ist", "▁gr", "oß", "</s>"]
 WORDS = ["the", "house", "is", "big", "</s>"]
@@ -164,6 +165,8 @@ def test_a_wrong_short_form_is_refused(attention, says):
     [
         ("", "cannot be read"),
         ("[]", "must be a JSON object"),
+        ('["trace"]', "must be a JSON object"),
+        ("{}", "must be a JSON object"),
         ('{"trace": 2}', "version 2, and this regard reads version 1"),
         ('{"trace": true}', "version True"),
         ('{"trace": 1}', "not a whole trace: 'source' must be an object; got nothing"),
@@ -239,6 +242,9 @@ def test_arrays_of_other_models():
     assert Trace.from_arrays(["a", "b"], ["c"], torch.tensor([[[0.5, 0.5]] * 1] * 3)).attention["attention"].heads == 3
     trace = Trace.from_arrays(["a", "b"], ["c"], {"x.1": some_weights(2, 1, 2), "x.0": some_weights(2, 1, 2)})
     assert list(trace.attention) == ["x.1", "x.0"]
+    for pieces in (["a@@", "b", "c"], ["a", "##b", "c"]):  # a piece of one letter
+        assert as_side(pieces).text == "ab c"
+    assert as_side(["a", "@@", "##"]).text == "a @@ ##"  # words, not marks
     tokens = Trace.from_arrays(PIECES, ["I", "un@@", "do", "it"], some_weights(4, 6)).source.tokens
     assert [(token.text, token.start, token.end, token.word, token.special) for token in tokens[2:]] == [
         ("ist", 9, 12, 2, False), ("gr", 13, 15, 3, False), ("oß", 15, 17, 3, False), ("</s>", 17, 17, None, True)
