@@ -2,6 +2,7 @@
 
 import copy
 import json
+import time
 from itertools import permutations
 
 import numpy as np
@@ -140,13 +141,14 @@ def pairs():
 @pytest.mark.parametrize("erasing", ["masked", "unknown", "removed"])
 def test_laws_of_a_model(pairs, erasing):
     sources, targets = ([getattr(pair, side) for pair in pairs] for side in ("source", "target"))
-    methods = ["attention", "gradient", f"occlusion-{erasing}"]
+    methods, begun = ["attention", "gradient", f"occlusion-{erasing}"], time.perf_counter()
     found = measure_faithfulness(
         trained.translator("bahdanau"), sources, targets, methods=methods, erasing=erasing, sane=0
     )
     rows = {one.method: one for one in found.methods}
     assert list(rows) == [*methods, RANDOM, ORACLE]
     assert found.sentences == found.short == 4
+    assert 0 < sum(rows[method].seconds for method in methods) * 4 < time.perf_counter() - begun
     for one in rows.values():
         assert (one.curves[0] <= rows[ORACLE].curves[0] + 1e-9).all()
         assert (one.curves[1] >= rows[ORACLE].curves[1] - 1e-9).all()
