@@ -107,6 +107,9 @@ def test_rows_are_set_and_moved_exactly_there():
     before, after = plain["attention"].weights, seen["attention"].weights
     assert after[:, 2].tolist() == [[0, 0, 0, 1, 0]] * 2
     assert torch.equal(after[:, [0, 1, 3, 4, 5]], before[:, [0, 1, 3, 4, 5]])
+    for given in ([0, 1, 0, 0, 0], [0.25, 0.5]):  # all five, or the first ones
+        _, seen = look(model, SetRow(2, given))
+        assert seen["attention"].weights[0, 2].tolist() == [*given, 0, 0, 0][:5]
     _, moved = look(model, ShiftRow(1, -2))
     row = before[0, 1]
     assert moved["attention"].weights[0, 1].tolist() == pytest.approx(
@@ -157,14 +160,14 @@ def test_the_trace_marks_what_was_changed():
     ("what", "says"),
     [
         (lambda: Silence("decoder.9"), "There is no attention module 'decoder.9'"),
-        (lambda: Silence("decoder.0.cross_attention.attention", 8), "There is no head 8: .* has heads 0 to 3"),
-        (lambda: Mask(7), "There is no source position 7: this sentence has positions 0 to 4"),
+        (lambda: Silence("decoder.0.cross_attention.attention", 4), "There is no head 4: .* has heads 0 to 3"),
+        (lambda: Mask(5), "There is no source position 5: this sentence has positions 0 to 4"),
         (lambda: Mask("word"), "Only translator.look knows words; pass a position in place of 'word'"),
         (lambda: Temperature(0), "above zero and finite; got 0"),
         (lambda: Temperature(float("nan")), "above zero and finite"),
         (lambda: SetRow(-1, 0), "Rows count from 0"),
         (lambda: SetRow(0, (2.0,)), "between 0 and 1"),
-        (lambda: SetRow(0, (0.1,) * 9), "5 source positions cannot take 9 weights"),
+        (lambda: SetRow(0, (0.1,) * 6), "5 source positions cannot take 6 weights"),
     ],
 )
 def test_impossible_changes_are_refused_in_a_sentence(what, says):
