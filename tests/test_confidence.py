@@ -398,5 +398,6 @@ def test_a_detached_source_lowers_the_confidence_in_such_sentences():
 
     true = [confidence.Judged(found(0.1), "ki ko ku", 0.8) for _ in range(60)]
     fitted = confidence.fit_calibration(true, [found(3.0) for _ in range(60)])
+    assert [fitted.about[name] for name in ("sentences", "words", "detached")] == [60, 180, 60]
     assert fitted.rate(found(0.1)).sentence > 0.7
     assert fitted.rate(found(3.0)).sentence < 0.2

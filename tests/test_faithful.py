@@ -152,6 +152,8 @@ def test_laws_of_a_model(pairs, erasing):
     for one in rows.values():
         assert (one.curves[0] <= rows[ORACLE].curves[0] + 1e-9).all()
         assert (one.curves[1] >= rows[ORACLE].curves[1] - 1e-9).all()
+        means = [estimate.value for estimate in (one.comprehensiveness, one.sufficiency)]
+        assert means == pytest.approx(one.curves.mean(1).tolist())
     assert rows[f"occlusion-{erasing}"].correlation.value == pytest.approx(1)
     assert rows[f"occlusion-{erasing}"].curves[0][0] == pytest.approx(
         rows[ORACLE].curves[0][0]
