@@ -22,6 +22,7 @@ from regard.models.registry import build
 from regard.runs.experiment import Experiment, resolve
 from regard.runs.folder import find_weights, read_tensors
 from regard.runs.settings import TrainConfig
+from regard.training import captioning
 from regard.training.caption_data import Album, CaptionBatch, CaptionEncoding
 from regard.training.captioning import Captioning, doubly_stochastic, draw_places, on_objects
 from regard.training.objectives import cross_entropy
@@ -242,6 +243,28 @@ def test_validation_measures_what_the_settings_say(tmp_path: Path):
     }
     assert len(found.samples) == 3
     assert 0 < found.metrics["on_object"] < 1
+
+
+def test_a_picture_with_several_captions_is_described_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    task, model = task_of("soft", tmp_path)
+    twice = np.repeat(np.arange(len(task.data.dev)), 2)
+    album = dataclasses.replace(
+        task.data.dev,
+        targets=Column.of([task.data.dev.targets.row(row) for row in twice]),
+        pictures=task.data.dev.pictures[twice],
+    )
+    described: list[int] = []
+    real = captioning.decode
+    monkeypatch.setattr(captioning, "decode", lambda *given: (described.append(len(given[1])), real(*given))[1])
+    tasks = [
+        Captioning(dataclasses.replace(task.data, dev=dev), task.config, task.decode, tmp_path)
+        for dev in (task.data.dev, album)
+    ]
+    with torch.inference_mode():
+        once, found = (one.validate(model.eval()) for one in tasks)
+    assert described == [4, 4]
+    assert found.samples == once.samples
+    assert found.metrics["bleu"] == once.metrics["bleu"]
 
 
 # --- frozen encoders -------------------------------------------------------------------------------------------------
