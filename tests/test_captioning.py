@@ -253,16 +253,17 @@ def test_a_picture_with_several_captions_is_described_once(tmp_path: Path, monke
         targets=Column.of([task.data.dev.targets.row(row) for row in twice]),
         pictures=task.data.dev.pictures[twice],
     )
-    described: list[int] = []
+    seen: list[torch.Tensor] = []
     real = captioning.decode
-    monkeypatch.setattr(captioning, "decode", lambda *given: (described.append(len(given[1])), real(*given))[1])
+    monkeypatch.setattr(captioning, "decode", lambda model, *given: (seen.append(given[0]), real(model, *given))[1])
     tasks = [
         Captioning(dataclasses.replace(task.data, dev=dev), task.config, task.decode, tmp_path)
         for dev in (task.data.dev, album)
     ]
     with torch.inference_mode():
         once, found = (one.validate(model.eval()) for one in tasks)
-    assert described == [4, 4]
+    assert len(seen[0]) == 4
+    assert torch.equal(*seen)
     assert found.samples == once.samples
     assert found.metrics["bleu"] == once.metrics["bleu"]
 
