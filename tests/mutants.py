@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 PLACES = {  # the tests of each folder or file of the package
     "training": "train_laws train_papers timed cross_entropy train_numbers guided packing captioning streams "
-    "train_documents train_durability train_refusals train_origin",
+    "train_documents train_durability train_refusals train_origin train_stop images",
     "models": "train_laws models_papers captioner lstmn document language laws counts others",
     "decode": "decode_search decode_captured decode_sampling decode_ensemble decode_coverage decode_terms "
     "decode_models",
-    "files": "formats format_laws passages sentences terms document_data translate_files",
+    "files": "formats format_laws passages sentences terms document_data translate_files confidence",
     "look": "look_record look_change look_trace look_words look_tasks look_laws look_draw look_html look_foreign "
     "look_picture attribution faithful document_look reach captioner",
     "evaluate/faithful.py": "faithful",
