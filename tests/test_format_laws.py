@@ -624,6 +624,14 @@ def test_archives_of_strangers(files: dict[str, str], expected: str, monkeypatch
     assert str(error.value).startswith("x.docx: ")
 
 
+def test_an_encrypted_archive_is_refused() -> None:
+    data = bytearray(archive({"word/document.xml": "<x/>"}))
+    for head, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):  # the flags of the member, in both of its heads
+        data[data.index(head) + flags] |= 1
+    with pytest.raises(DataError, match=r"x\.docx: the archive is encrypted; save it without a password"):
+        read_document(bytes(data), "x.docx")
+
+
 def test_a_document_with_a_password_is_named() -> None:
     with pytest.raises(DataError, match="has a password"):
         read_document(bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600), "x.docx")

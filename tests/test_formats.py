@@ -109,6 +109,7 @@ def test_every_tag_comes_back_once_and_well_nested(kind: str) -> None:
                     stack.append(segment.tags[n].partner)
                 elif segment.tags[n].kind == "close":
                     assert stack.pop() == n
+                    assert segment.tags[segment.tags[n].partner].partner == n
             for kind_of in ("argument",):
                 ordered = [n for n in found if segment.tags[n].kind == kind_of]
                 assert ordered == sorted(ordered)
@@ -148,6 +149,8 @@ def aligned(segment: Segment, target: str, links: str, put: Callable[[Segment, A
         ("a <b>lost words</b> c <i>d</i>", "d d a d d", "4-0 4-1 0-2 4-3 4-4", "<b></b><i>d d a d d</i>"),
         ("<b>%s cats</b> and %d dogs", "dogs and cats", "0-2 1-1 2-0", "%s dogs and <b>%d cats</b>"),
         ("Usage: %prog and %default", "Emploi : et", "0-0 1-1 2-2", "Emploi : %prog et %default"),
+        # Before the punctuation that closes the sentence, and not behind it.
+        ("go on <img>.", "allez-y !", "0-0", "allez-y <img>!"),
         ("3 &lt; 4 <b>x</b>", "3 < 4 y", "0-0 1-1 2-2 3-3", "3 &lt; 4 <b>y</b>"),
     ],
 )  # fmt: skip
@@ -362,6 +365,22 @@ def test_placeholders_with_only_punctuation_between_them_are_one() -> None:
     ]  # fmt: skip
     for text, expected in zip(("%s.%s", "%s...%s", "%s....%s", "{a}.%s", "{a}.{b}"), found, strict=True):
         assert list(find_placeholders(text)) == expected
+
+
+def test_lines_of_a_paragraph_in_markdown_are_words_apart() -> None:
+    for text in ("One line\nand another.", "> One line\nand another.", "* One line\n  and another."):
+        assert [segment.text for segment in read_document(text.encode(), "x.md").segments] == ["One line and another."]
+
+
+@pytest.mark.parametrize(("flag", "expected"), [("c-format", "50 %% de %d"), ("no-c-format", "50 % de %d")])
+def test_a_percent_sign_of_a_translation_is_no_placeholder_in_po(flag: str, expected: str) -> None:
+    segment = one(f'#, {flag}\nmsgid "half of %d"\nmsgstr ""\n', "po")
+    assert aligned(segment, "50 % de", "0-0 1-2") == expected
+
+
+def test_only_sentences_with_words_are_translated() -> None:
+    text = "... Hello there. (?) * * * Go on! —\n- 7 -"
+    assert [text[slice(*span)] for span in take_sentences(text, 100)] == ["Hello there.", "* * * Go on!", "- 7 -"]
 
 
 def test_footnotes_of_markdown_keep_their_marks() -> None:
