@@ -11,12 +11,13 @@ from lxml import etree
 from regard.errors import DataError
 from regard.files.document import Document, find_format, read_document
 from regard.files.html import read as read_html
-from regard.files.place import place_tags, spell
+from regard.files.place import Fragment, place_tags, space_breaks, spell
 from regard.files.segment import (
     Aligned,
     Link,
     Segment,
     Sentence,
+    Tag,
     find_placeholders,
     join_sentences,
     protect,
@@ -365,6 +366,30 @@ def test_placeholders_with_only_punctuation_between_them_are_one() -> None:
     ]  # fmt: skip
     for text, expected in zip(("%s.%s", "%s...%s", "%s....%s", "{a}.%s", "{a}.{b}"), found, strict=True):
         assert list(find_placeholders(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("||a b c d", "a |b |c d"),
+        ("a b c d||", "a b |c |d"),
+        ("a b ||c d", "a b |c |d"),
+        ("a |b c ||d e f", "a |b c |d |e f"),
+        ("||a b", "a b"),  # fewer words than lines
+    ],
+)
+def test_breaks_move_by_as_few_words_as_leave_no_line_empty(text: str, expected: str) -> None:
+    fragments = [
+        Fragment(part, Tag(part, 0, "break") if part == "|" else None) for part in re.findall(r"\||[^|]+", text)
+    ]
+    soft = [one._replace(text="\n") if one.tag else one for one in fragments]
+    assert "".join(one.text for one in space_breaks(soft)).replace("\n", "|") == expected
+
+
+def test_kept_elements_of_a_page_are_words_and_comments_are_not() -> None:
+    segment = one("see <code>x</code> and <!-- no --> <img> <kbd>q</kbd> now")
+    assert [tag.kind for tag in segment.tags] == ["word", "void", "void", "word"]
+    assert aligned(segment, "voyez", "0-0", spell) == "voyez <code>x</code> <kbd>q</kbd>"
 
 
 def test_lines_of_a_paragraph_in_markdown_are_words_apart() -> None:
