@@ -366,6 +366,7 @@ def test_placeholders_with_only_punctuation_between_them_are_one() -> None:
     ]  # fmt: skip
     for text, expected in zip(("%s.%s", "%s...%s", "%s....%s", "{a}.%s", "{a}.{b}"), found, strict=True):
         assert list(find_placeholders(text)) == expected
+    assert list(find_placeholders("<%= a %> b <% c")) == [((0, 8), "word")]
 
 
 @pytest.mark.parametrize(
@@ -379,11 +380,9 @@ def test_placeholders_with_only_punctuation_between_them_are_one() -> None:
     ],
 )
 def test_breaks_move_by_as_few_words_as_leave_no_line_empty(text: str, expected: str) -> None:
-    fragments = [
-        Fragment(part, Tag(part, 0, "break") if part == "|" else None) for part in re.findall(r"\||[^|]+", text)
-    ]
-    soft = [one._replace(text="\n") if one.tag else one for one in fragments]
-    assert "".join(one.text for one in space_breaks(soft)).replace("\n", "|") == expected
+    soft = Fragment("\n", Tag("\n", 0, "break"))
+    found = space_breaks([soft if part == "|" else Fragment(part) for part in re.findall(r"\||[^|]+", text)])
+    assert "".join(one.text for one in found).replace("\n", "|") == expected
 
 
 def test_kept_elements_of_a_page_are_words_and_comments_are_not() -> None:
