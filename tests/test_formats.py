@@ -402,6 +402,11 @@ def test_a_percent_sign_of_a_translation_is_no_placeholder_in_po(flag: str, expe
     assert aligned(segment, "50 % de", "0-0 1-2") == expected
 
 
+def test_escapes_of_c_in_po_are_characters() -> None:
+    segment = one(r'msgid "\101b \x43d \"e\" \\f \q"' + '\nmsgstr ""\n', "po")
+    assert segment.text == r'Ab Cd "e" \f \q'
+
+
 def test_only_sentences_with_words_are_translated() -> None:
     text = "... Hello there. (?) * * * Go on! —\n- 7 -"
     assert [text[slice(*span)] for span in take_sentences(text, 100)] == ["Hello there.", "* * * Go on!", "- 7 -"]
