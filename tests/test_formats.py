@@ -150,6 +150,8 @@ def aligned(segment: Segment, target: str, links: str, put: Callable[[Segment, A
         ("a <b>lost words</b> c <i>d</i>", "d d a d d", "4-0 4-1 0-2 4-3 4-4", "<b></b><i>d d a d d</i>"),
         ("<b>%s cats</b> and %d dogs", "dogs and cats", "0-2 1-1 2-0", "%s dogs and <b>%d cats</b>"),
         ("Usage: %prog and %default", "Emploi : et", "0-0 1-1 2-2", "Emploi : %prog et %default"),
+        # Around a word even if it is only punctuation.
+        ("<b>stop</b> now", "! maintenant", "0-0 1-1", "<b>!</b> maintenant"),
         # Before the punctuation that closes the sentence, and not behind it.
         ("go on <img>.", "allez-y !", "0-0", "allez-y <img>!"),
         ("3 &lt; 4 <b>x</b>", "3 < 4 y", "0-0 1-1 2-2 3-3", "3 &lt; 4 <b>y</b>"),
@@ -177,6 +179,9 @@ def test_an_elided_word_belongs_to_the_next_one() -> None:
     links = ("really", "vraiment"), ("not", "n'"), ("have", "ai")
     assert spanned("<b>really not</b> have", "vraiment n'ai", *links) == "<b>vraiment</b> n'ai"
     assert spanned("<b>really not</b> have", "vraiment n' ai", *links) == "<b>vraiment n'</b> ai"
+    assert (
+        spanned("<b>the</b> friend", "l'ami", ("the", "l'"), ("friend", "ami")) == "<b>l'</b>ami"
+    )  # nothing else is left
 
 
 @pytest.mark.parametrize(
