@@ -397,7 +397,12 @@ def test_kept_elements_of_a_page_are_words_and_comments_are_not() -> None:
 
 
 def test_lines_of_a_paragraph_in_markdown_are_words_apart() -> None:
-    for text in ("One line\nand another.", "> One line\nand another.", "* One line\n  and another."):
+    for text in (
+        "One line\nand another.",
+        "> One line\nand another.",
+        "> One line\n> and another.",
+        "* One line\n  and another.",
+    ):
         assert [segment.text for segment in read_document(text.encode(), "x.md").segments] == ["One line and another."]
 
 
