@@ -390,6 +390,15 @@ def test_breaks_move_by_as_few_words_as_leave_no_line_empty(text: str, expected:
     assert "".join(one.text for one in found).replace("\n", "|") == expected
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\n\n2\n00:00:03,000 --> 00:00:04,000\n\n"])
+def test_no_word_of_the_last_cue_goes_behind_its_end(end: str) -> None:
+    head = "1\n00:00:01,000 --> 00:00:02,000\n"
+    document = read_document(f"{head}Hello you.{end}".encode(), "x.srt")
+    (segment,) = document.segments
+    written = place_tags(segment, join_sentences(segment.text, [(0, 10)], [Sentence("Bonjour à vous.", ())]))
+    assert document.write([written]).decode() == f"{head}Bonjour à vous.{end}"
+
+
 def test_kept_elements_of_a_page_are_words_and_comments_are_not() -> None:
     segment = one("see <code>x</code> and <!-- no --> <img> <kbd>q</kbd> now")
     assert [tag.kind for tag in segment.tags] == ["word", "void", "void", "word"]
