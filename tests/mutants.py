@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PLACES = {  # the tests of each folder or file of the package
     "training": "train_laws train_papers timed cross_entropy train_numbers guided packing captioning streams "
     "train_documents train_durability train_refusals train_origin train_stop images",
-    "models": "train_laws models_papers systems captioner lstmn document language laws counts others",
+    "models": "train_laws models_papers systems streams captioner lstmn document language laws counts others",
     "decode": "decode_search decode_captured decode_sampling decode_ensemble decode_coverage decode_terms "
     "decode_models",
     "files": "formats format_laws passages sentences terms document_data translate_files confidence",
