@@ -39,6 +39,24 @@ def test_rnnsearch_as_released_has_84_million():
     assert round(count(on_meta("bahdanau", config), biases=False) / 1e6, 2) == 84.31
 
 
+def test_the_pointer_generator_has_the_published_size():
+    """See et al. 2017, section 4: 21,499,600 parameters, 1,153 of the pointer and 512 of coverage."""
+    assert count(on_meta("pointer", preset("pointer", "paper"))) == 21_499_600 + 1_153 + 512
+
+
+def test_parts_that_are_chosen_have_their_sizes_alone():
+    """U_f of the fertility has 2n numbers and no bias; each further layer of a captioner's perceptron is affine."""
+    coverage, captioner = preset("coverage", "tiny"), preset("captioner", "tiny")
+    sizes = [
+        count(on_meta("coverage", replace(coverage, coverage="linguistic", coverage_width=1, fertility=N)))
+        for N in (0, 2)
+    ]
+    assert sizes[1] - sizes[0] == 2 * coverage.width
+    layers = [count(on_meta("captioner", replace(captioner, attention_layers=number))) for number in (1, 2, 3)]
+    width = captioner.attention
+    assert [more - fewer for fewer, more in zip(layers, layers[1:], strict=False)] == [width * (width + 1)] * 2
+
+
 @pytest.mark.parametrize(("size", "published", "computed"), [("base", 65e6, 63.1), ("big", 213e6, 214.2)])
 def test_the_transformer_has_the_published_size(size: str, published: float, computed: float):
     """With a tied vocabulary of 37,000 pieces; the paper rounds, and its vocabulary is 'about 37000'."""
