@@ -211,7 +211,9 @@ def test_the_command(tmp_path, pairs):
     attention = found["methods"][0]
     assert attention["aer"]["low"] <= attention["aer"]["value"] <= attention["aer"]["high"]
     assert list(attention["kept"]) == ["output", "decoder", "encoder", "embed"]
-    assert "sufficiency" in (tmp_path / "plot.svg").read_text()
+    drawn = (tmp_path / "plot.svg").read_text()
+    places = [drawn.index(f">{one}<") for one in ("source words erased", "comprehensiveness (more is better)")]
+    assert max(places) < min(drawn.index(f">{one}<") for one in ("source words left", "sufficiency (less is better)"))
 
     def refused(*more, run="bahdanau"):
         done = run_here("faithful", trained.run(run), *files, *more)

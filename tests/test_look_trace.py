@@ -244,6 +244,7 @@ def test_arrays_of_other_models():
     assert list(trace.attention) == ["x.1", "x.0"]
     for pieces in (["a@@", "b", "c"], ["a", "##b", "c"]):  # a piece of one letter
         assert as_side(pieces).text == "ab c"
+    assert [token.word for token in as_side(["a@@", "</s>", "b"]).tokens] == [0, None, 1]  # a symbol ends a word
     placed = Token("the", "▁the", 0, 3), Token("<0xE2>", "<0xE2>", 4, 5), Token("cat", "▁cat", 6, 9)
     assert as_side(placed).text == "the   cat"  # where the text of a token is not known, there is a space
     assert as_side(["a", "@@", "##"]).text == "a @@ ##"  # words, not marks
