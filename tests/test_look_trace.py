@@ -214,6 +214,14 @@ def test_a_step_holds_finite_numbers(key):
         Trace.from_json(json.dumps(tree))
 
 
+def test_an_array_with_signs_that_are_not_of_base64_is_damaged():
+    packed = {"shape": [2], "dtype": "float32", "base64": "AACAPwAAAEA="}
+    assert trace_file.array(packed).tolist() == [1, 2]
+    for text in ("AACA!PwAAAEA=", "AACAPwAAAEA", "AACAPwAA"):
+        with pytest.raises(DataError, match="is damaged"):
+            trace_file.array({**packed, "base64": text})
+
+
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match=r"There is no file .*nothing.json"):
         Trace.load(tmp_path / "nothing.json")
