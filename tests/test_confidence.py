@@ -424,6 +424,17 @@ def test_a_calibration_is_judged_against_the_probabilities_of_the_model():
         confidence.fit_calibration(true * 2, detached)
 
 
+def test_a_calibration_is_judged_on_the_half_that_it_is_not_fitted_to(monkeypatch):
+    given = []
+    monkeypatch.setattr(confidence, "judge", lambda *arguments: given.append(arguments) or {})
+    found = [Decoded("ba", "", 1, f"ki{k}", [0], [-k / 100, -0.1]) for k in range(130)]
+    true = [confidence.Judged(one, "ki0", k / 60) for k, one in enumerate(found[:60])]
+    confidence.fit_calibration(true, found[60:])
+    ((calibration, judged, detached),) = given
+    assert (judged, detached) == (true[30:], found[95:])
+    assert [calibration.about[name] for name in ("sentences", "words", "detached")] == [30, 30, 35]
+
+
 def test_a_detached_source_lowers_the_confidence_in_such_sentences():
     drawn = random.Random(1)
 
