@@ -133,6 +133,15 @@ def test_nested_blocks_and_recording_on_either_side():
     assert not hooks(model)
 
 
+def test_a_change_ends_with_its_block_also_inside_another():
+    model = tiny("bahdanau")
+    alone, _ = look(model, Mask(0))
+    with torch.no_grad(), change(model, Mask(0)):
+        with change(model, Temperature(0.1), Mask(1)):
+            assert not torch.allclose(model(SOURCE, LENGTHS, TARGET), alone, atol=1e-6)
+        assert torch.equal(model(SOURCE, LENGTHS, TARGET), alone)
+
+
 def test_a_second_sentence_counts_from_zero_again():
     model = tiny("bahdanau")
     with torch.no_grad(), change(model, SetRow(0, 2)) as changed:

@@ -107,6 +107,14 @@ def test_monotonic_attention_is_reproduced_from_its_scores(step):
     assert np.allclose(reproduce(seen)[0], weights[1:], atol=1e-6)
 
 
+def test_a_gaussian_window_is_reproduced_only_from_its_centre_and_width():
+    given = {"name": "attention", "weights": np.full((1, 3), 0.3), "scores": np.zeros((1, 3))}
+    for more in ({}, {"centre": np.array([1.0])}, {"half_width": 2}):
+        assert reproduce(Attended(**given, **more, normalise="Gaussian window")) is None
+    found = reproduce(Attended(**given, centre=np.array([1.0]), half_width=2, normalise="Gaussian window"))
+    assert found[0, 0] == pytest.approx(np.exp([-0.5, 0, -0.5]) / 3)  # sigma is half of the half width
+
+
 def test_what_a_model_says_of_itself_is_in_the_trace():
     luong = model_of("luong", MODELS["luong"].presets["tiny"])
     bahdanau = model_of("bahdanau", MODELS["bahdanau"].presets["tiny"])
