@@ -29,13 +29,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = {  # the tests of each folder
+PLACES = {  # the tests of each folder or file of the package
     "training": "train_laws train_papers timed cross_entropy train_numbers guided packing captioning streams "
-    "train_documents train_durability train_refusals train_origin",
-    "models": "train_laws models_papers captioner lstmn document language laws counts others",
-    "decode": "decode_search decode_degenerate decode_sampling decode_ensemble decode_coverage decode_terms "
+    "train_documents train_durability train_refusals train_origin train_stop images",
+    "models": "train_laws models_papers systems streams captioner lstmn document language laws counts others",
+    "decode": "decode_search decode_captured decode_sampling decode_ensemble decode_coverage decode_terms "
     "decode_models",
-    "files": "formats format_laws passages sentences terms document_data translate_files",
+    "files": "formats format_laws passages sentences terms document_data translate_files confidence",
+    "look": "look_record look_change look_trace look_words look_tasks look_laws look_draw look_html look_foreign "
+    "look_picture attribution faithful document_look reach captioner",
+    "evaluate/faithful.py": "faithful",
+    "evaluate/confidence.py": "confidence",
+    "api/faithful.py": "faithful",
 }
 COMPARISONS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -175,12 +180,18 @@ class Reach:
 Reached = dict[str, tuple[float, set[tuple[str, int]]]]
 
 
-def reach(package: str, seconds: float) -> Reached:
-    """The tests of a folder, which must pass without a mutant: their seconds, and the functions that they call."""
-    tests = [f"tests/test_{one}.py" for one in FOLDERS[package].split()]
+def files_of(place: str) -> list[Path]:
+    """The files of one of PLACES, or the file of that name."""
+    path = ROOT / "regard" / place if place in PLACES else ROOT / place
+    return sorted(path.glob("*.py")) if path.is_dir() else [path]
+
+
+def reach(place: str, seconds: float) -> Reached:
+    """The tests of a place, which must pass without a mutant: their seconds, and the functions that they call."""
+    tests = [f"tests/test_{one}.py" for one in PLACES[place].split()]
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         if run(tests, folder, None, seconds, Reach(folder)):
-            sys.exit(f"The tests of {package} fail without a mutant:\n{(Path(folder) / 'log').read_text()[-4000:]}")
+            sys.exit(f"The tests of {place} fail without a mutant:\n{(Path(folder) / 'log').read_text()[-4000:]}")
         found = json.loads((Path(folder) / "reach.json").read_text())
     return {test: (taken, {(file, line) for file, line in calls}) for test, (taken, calls) in found.items()}
 
@@ -244,9 +255,7 @@ def wait_for(child: int, seconds: float) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "places", nargs="*", default=list(FOLDERS), help=f"folders ({', '.join(FOLDERS)}) or files of them"
-    )
+    parser.add_argument("places", nargs="*", default=list(PLACES), help=f"any of {', '.join(PLACES)}, or files of them")
     parser.add_argument("--count", type=int, default=100, help="how many mutants to draw")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=300, help="time limit of one mutant")
@@ -259,9 +268,8 @@ def main() -> None:
     import numpy  # noqa: F401
     import torch  # noqa: F401
 
-    files = [
-        file for one in given.places for file in (ROOT.glob(f"regard/{one}/*.py") if one in FOLDERS else [ROOT / one])
-    ]
+    files = [file for one in given.places for file in files_of(one)]
+    place_of = {file: place for place in PLACES for file in files_of(place)}
     every = [make for file in sorted(files) for make in mutants_of(file)]
     drawn = random.Random(given.seed).sample(every, min(given.count, len(every)))
     print(f"{len(drawn)} of {len(every)} mutants in {len(files)} files", flush=True)
@@ -269,10 +277,10 @@ def main() -> None:
     counts = Counter[str]()
     for number, make in enumerate(drawn, 1):
         mutant = make()
-        package = mutant.path.relative_to(ROOT / "regard").parts[0]
-        if package not in reached:
-            reached[package] = reach(package, 20 * given.seconds)
-        tests = tests_of(mutant, reached[package], given.most)
+        place = place_of[mutant.path]
+        if place not in reached:
+            reached[place] = reach(place, 20 * given.seconds)
+        tests = tests_of(mutant, reached[place], given.most)
         began, said = time.monotonic(), "UNREACHED"
         if tests:
             with tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True) as folder:

@@ -1,6 +1,7 @@
 """Captioning from settings to captions: training in the one loop, resuming, features kept, and the finished writer."""
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import torch
 
 from regard.api.loading import load
 from regard.corpora import shapes
-from regard.data.images import as_tensor, encode_png
+from regard.data.images import as_tensor, encode_png, read_picture
 from regard.data.prepare import prepare
+from regard.data.settings import CaptionConfig
 from regard.data.store import Column
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError, RunError
@@ -22,6 +24,7 @@ from regard.models.registry import build
 from regard.runs.experiment import Experiment, resolve
 from regard.runs.folder import find_weights, read_tensors
 from regard.runs.settings import TrainConfig
+from regard.training import caption_data, captioning
 from regard.training.caption_data import Album, CaptionBatch, CaptionEncoding
 from regard.training.captioning import Captioning, doubly_stochastic, draw_places, on_objects
 from regard.training.objectives import cross_entropy
@@ -244,6 +247,29 @@ def test_validation_measures_what_the_settings_say(tmp_path: Path):
     assert 0 < found.metrics["on_object"] < 1
 
 
+def test_a_picture_with_several_captions_is_described_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    task, model = task_of("soft", tmp_path)
+    twice = np.repeat(np.arange(len(task.data.dev)), 2)
+    album = dataclasses.replace(
+        task.data.dev,
+        targets=Column.of([task.data.dev.targets.row(row) for row in twice]),
+        pictures=task.data.dev.pictures[twice],
+    )
+    seen: list[torch.Tensor] = []
+    real = captioning.decode
+    monkeypatch.setattr(captioning, "decode", lambda model, *given: (seen.append(given[0]), real(model, *given))[1])
+    tasks = [
+        Captioning(dataclasses.replace(task.data, dev=dev), task.config, task.decode, tmp_path)
+        for dev in (task.data.dev, album)
+    ]
+    with torch.inference_mode():
+        once, found = (one.validate(model.eval()) for one in tasks)
+    assert len(seen[0]) == 4
+    assert torch.equal(*seen)
+    assert found.samples == once.samples
+    assert found.metrics["bleu"] == once.metrics["bleu"]
+
+
 # --- frozen encoders -------------------------------------------------------------------------------------------------
 
 
@@ -278,6 +304,41 @@ def test_features_of_a_frozen_encoder_are_computed_once(tmp_path: Path):
     batch = CaptionBatch(*task.load([0, 1], 0))
     task.loss(model.train(), batch).total.backward()
     assert all(weight.grad is None for weight in model.image.parameters())
+
+
+def test_features_belong_to_their_pictures_in_every_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs that share a cache may name the pictures of one folder in another order, or fewer of them."""
+
+    class Means(torch.nn.Module):
+        """The mean colour of each cell: without weights, so that it is frozen."""
+
+        stride = 16
+
+        def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+            read.append(len(pictures))
+            return torch.nn.functional.avg_pool2d(pictures, 16).flatten(2).mT  # [B, S, 3]
+
+    read: list[int] = []
+    monkeypatch.setattr(caption_data, "image_encoder", lambda name, width: Means())
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(4):
+        (folder / f"{number}.png").write_bytes(encode_png(shapes.draw_scene(shapes.scene(number))))
+    made = experiment()
+    model = dataclasses.replace(made.model, encoder="efficientnet-lite0", grid=2, features=3)
+    for order, computed in (((0, 1, 2, 3), 4), ((0, 1, 2, 3), 0), ((3, 1, 0, 2), 4), ((2, 1), 2)):
+        lines = [json.dumps({"image": f"{number}.png", "captions": [f"picture {number}"]}) for number in order]
+        (tmp_path / "captions.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        config = CaptionConfig(
+            images=str(folder), captions=str(tmp_path / "captions.jsonl"), held_out=1, cache=str(tmp_path / "cache")
+        )
+        read.clear()
+        data = prepare(CaptionEncoding(config, model, tmp_path / "run"), tmp_path / "run")
+        assert sum(read) == computed
+        found = torch.cat([album.source(album.pictures) for album in (data.train, data.dev)])
+        places = [place for album in (data.train, data.dev) for place in album.pictures]
+        pixels = [read_picture(folder / f"{order[place]}.png", 32) for place in places]
+        assert torch.equal(found, Means()(as_tensor(pixels)).half().float())
 
 
 def test_drawn_pictures_need_the_encoder_that_learns(tmp_path: Path):

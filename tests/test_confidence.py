@@ -121,6 +121,14 @@ def test_confidence_increases_with_the_score_and_weights_count_as_copies():
     assert np.allclose(twice.slopes, weighted.slopes, atol=1e-3)
 
 
+def test_labels_that_are_a_step_of_the_score_are_fitted_as_a_step():
+    signals = np.linspace(-1, 1, 400)
+    labels = np.where(signals < 0, 0.25, 0.75)
+    chances = fit(signals[:, None], labels)(signals[:, None])
+    inner = (abs(signals) > 0.2) & (abs(signals) < 0.9)  # without the bins beside the step and at the ends
+    assert np.allclose(chances[inner], labels[inner])
+
+
 def test_a_word_is_compared_without_case_and_punctuation():
     labels = word_labels("Le chat, « dort » ! Oui", "le chat dort !")
     assert labels.tolist() == [True, True, False, True, False, True, False]
@@ -429,6 +437,44 @@ def test_the_errors_of_two_bins_do_not_cancel():
     assert confidence.calibration_error(chances, labels) == pytest.approx(0.25)
 
 
+def test_a_calibration_is_judged_against_the_probabilities_of_the_model():
+    drawn = random.Random(2)
+
+    def found(surprise: float) -> confidence.Decoded:
+        logprobs = [-surprise * drawn.uniform(0.5, 1.5) for _ in range(3)]
+        return confidence.Decoded("ba da", "", 2, "ki ko", [0, 1], logprobs)
+
+    true = [confidence.Judged(found(0.5 + k / 20), ["ki", "ki ko", "x"][k % 3], 0.9 - k / 40) for k in range(30)]
+    detached = [found(2.0 + k / 20) for k in range(20)]
+    rough = confidence.fit_calibration(true * 2, detached * 3)
+    judged = confidence.judge(rough, true, detached)
+    words = np.exp([one.found.logprobs[:2] for one in true]).ravel()
+    labels = np.concatenate([word_labels("ki ko", one.reference) for one in true]).astype(float)
+    assert judged["word_error_before"] == pytest.approx(calibration_error(words, labels))
+    rated = np.array([chance for one in true for _, chance in rough.rate(one.found).words])
+    assert judged["word_error"] == pytest.approx(calibration_error(rated, labels))
+    mean, broken = ([np.mean(one.logprobs) for one in some] for some in ([one.found for one in true], detached))
+    assert judged["detached_auroc_before"] == auroc(np.array(mean), np.array(broken))
+    own, lost = ([rough.rate(one).sentence for one in some] for some in ([one.found for one in true], detached))
+    assert judged["detached_auroc"] == auroc(np.array(own), np.array(lost))
+    chrf = [one.chrf for one in true]
+    assert judged["chrf_correlation_before"] == pytest.approx(np.corrcoef(np.exp(mean), chrf)[0, 1])
+    assert judged["chrf_correlation"] == pytest.approx(np.corrcoef(own, chrf)[0, 1])
+    with pytest.raises(DataError, match="at least 50 sentences that have a translation; got 20"):
+        confidence.fit_calibration(true * 2, detached)
+
+
+def test_a_calibration_is_judged_on_the_half_that_it_is_not_fitted_to(monkeypatch):
+    given = []
+    monkeypatch.setattr(confidence, "judge", lambda *arguments: given.append(arguments) or {})
+    found = [Decoded("ba", "", 1, f"ki{k}", [0], [-k / 100, -0.1]) for k in range(130)]
+    true = [confidence.Judged(one, "ki0", k / 60) for k, one in enumerate(found[:60])]
+    confidence.fit_calibration(true, found[60:])
+    ((calibration, judged, detached),) = given
+    assert (judged, detached) == (true[30:], found[95:])
+    assert [calibration.about[name] for name in ("sentences", "words", "detached")] == [30, 30, 35]
+
+
 def test_a_detached_source_lowers_the_confidence_in_such_sentences():
     drawn = random.Random(1)
 
@@ -438,5 +484,6 @@ def test_a_detached_source_lowers_the_confidence_in_such_sentences():
 
     true = [confidence.Judged(found(0.1), "ki ko ku", 0.8) for _ in range(60)]
     fitted = confidence.fit_calibration(true, [found(3.0) for _ in range(60)])
+    assert [fitted.about[name] for name in ("sentences", "words", "detached")] == [60, 180, 60]
     assert fitted.rate(found(0.1)).sentence > 0.7
     assert fitted.rate(found(3.0)).sentence < 0.2

@@ -1,6 +1,7 @@
 """The sizes of the published models, counted on the meta device: nothing is allocated."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -37,6 +38,24 @@ def test_rnnsearch_has_80_million_without_biases():
 def test_rnnsearch_as_released_has_84_million():
     config = replace(preset("bahdanau", "paper"), output_rank=620)
     assert round(count(on_meta("bahdanau", config), biases=False) / 1e6, 2) == 84.31
+
+
+def test_the_pointer_generator_has_the_published_size():
+    """See et al. 2017, section 5: 21,499,600 parameters, 1,153 of the pointer and 512 of coverage."""
+    assert count(on_meta("pointer", preset("pointer", "paper"))) == 21_499_600 + 1_153 + 512
+
+
+def test_parts_that_are_chosen_have_their_sizes_alone():
+    """U_f of the fertility has 2n numbers and no bias; each further layer of a captioner's perceptron is affine."""
+    coverage, captioner = preset("coverage", "tiny"), preset("captioner", "tiny")
+    sizes = [
+        count(on_meta("coverage", replace(coverage, coverage="linguistic", coverage_width=1, fertility=N)))
+        for N in (0, 2)
+    ]
+    assert sizes[1] - sizes[0] == 2 * coverage.width
+    layers = [count(on_meta("captioner", replace(captioner, attention_layers=number))) for number in (1, 2, 3)]
+    width = captioner.attention
+    assert [more - fewer for fewer, more in pairwise(layers)] == [width * (width + 1)] * 2
 
 
 @pytest.mark.parametrize(("size", "published", "computed"), [("base", 65e6, 63.1), ("big", 213e6, 214.2)])

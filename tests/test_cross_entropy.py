@@ -1,12 +1,14 @@
 """The output layer with its loss in chunks: the same numbers and gradients as the two apart."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.kernels.cross_entropy import linear_consistency, linear_cross_entropy
-from regard.training.objectives import consistent_likelihood, cross_entropy
+from regard.training.objectives import consistent_likelihood, cross_entropy, output_likelihood
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -33,6 +35,16 @@ def test_the_output_layer_with_its_loss_is_the_two_apart(
         torch.testing.assert_close(ours, theirs)
     with torch.no_grad():
         torch.testing.assert_close(linear_cross_entropy(hidden, weight, b, target, smoothing, 0), (loss, plain))
+
+
+def test_an_output_layer_with_a_hook_is_called_and_has_the_same_loss() -> None:
+    model, called = torch.nn.Module(), list[Any]()
+    model.output = torch.nn.Linear(7, 11)
+    hidden, target = torch.randn(2, 5, 7), torch.tensor([[3, 10, 1, 0, 0], [4, 4, 9, 2, 1]])
+    expected = output_likelihood(model, hidden, target, 0.1)
+    model.output.register_forward_hook(lambda *call: called.append(call))
+    torch.testing.assert_close(output_likelihood(model, hidden, target, 0.1), expected)
+    assert len(called) == 1
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

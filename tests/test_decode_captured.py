@@ -130,6 +130,15 @@ def test_a_graph_serves_the_next_search_until_the_weights_change(captures: Captu
     assert captures.made == made + 2
 
 
+def test_a_graph_serves_any_number_of_sentences_up_to_its_size(captures: Captures) -> None:
+    model, config = Endless(), DecodeConfig(beam=2, max_ratio=0, max_extra=6)
+    made = []
+    for count in (8, 5, 7, 6, 8):
+        assert len(decode(model, *batch([[4, 5, 6]] * count), config)) == count
+        made.append(captures.made)
+    assert made == [1, 1, 1, 1, 2]  # at last the source of eight is read for the second time
+
+
 def test_what_cannot_be_captured_runs_plainly_and_says_why(captures: Captures, logged: list[str]) -> None:
     class Growing(Tiny):
         """Its state is wider after each step."""

@@ -14,7 +14,7 @@ from regard.decode.beam import SearchStep, advance, beam_search, begin
 from regard.decode.greedy import follow
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.rules import best
-from regard.decode.search import decode, search
+from regard.decode.search import decode, decode_many, search
 from regard.decode.settings import DecodeConfig
 from regard.decode.steps import PLAIN, SearchRequest
 from regard.errors import ConfigError, DataError
@@ -117,6 +117,24 @@ def test_the_log_probability_is_the_teacher_forced_one(config: DecodeConfig) -> 
             assert hypothesis.logprob == pytest.approx(sum(expected), abs=1e-4)
             penalty = ((5 + len(tokens)) / 6) ** config.length_penalty
             assert hypothesis.score == pytest.approx(hypothesis.logprob / penalty, abs=1e-6)
+
+
+@pytest.mark.parametrize("config", METHODS)
+def test_log_probabilities_of_rounded_logits_are_not_rounded(config: DecodeConfig) -> None:
+    """As autocast rounds what the last layer writes: log p is that of these logits, in float32."""
+
+    class Rounding(Tiny):
+        def step(self, token: Tensor, state: Any) -> Any:
+            logits, after = super().step(token, state)
+            return logits.bfloat16(), after
+
+    model = Rounding(seed=2)
+    (found,) = decode(model, *batch([[4, 5, 6]]), config)
+    for hypothesis in found:
+        tokens = [*hypothesis.ids, END] if hypothesis.finished else hypothesis.ids
+        logits = model(*batch([[4, 5, 6]]), torch.tensor([tokens]))  # [1, T, V]
+        expected = logits.float().log_softmax(-1)[0, range(len(tokens)), tokens].tolist()
+        assert hypothesis.token_logprobs == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("config", METHODS)
@@ -477,6 +495,14 @@ def test_the_search_ends_when_as_many_as_the_beam_have_finished() -> None:
     assert len(steps) == 2
 
 
+def test_the_search_ends_when_no_longer_translation_could_win() -> None:
+    # Ending at once scores log 0.8. What begins with 4 scores at most log 0.2 / lp(22), with lp(22) = 27/6.
+    model, steps = Table(7, {START: {END: 0.8, 4: 0.2}, 4: {4: 1.0}}), list[SearchStep]()
+    config = DecodeConfig(beam=2, length_penalty=1.0, max_ratio=0, max_extra=22)
+    (found,) = decode(model, *batch([[4]]), config, request=SearchRequest(observe=steps.append))
+    assert (found[0].ids, len(steps)) == ([], 1)
+
+
 @pytest.mark.parametrize("size", [2048, 2111, 5000, 31])
 def test_the_quick_choice_of_the_best_is_topk(size: int) -> None:
     values = torch.randn(7, size, generator=torch.Generator().manual_seed(size)).log_softmax(-1)
@@ -494,3 +520,30 @@ def test_the_quick_choice_of_the_best_is_topk(size: int) -> None:
 def test_a_precision_that_the_device_lacks_is_refused_in_a_sentence() -> None:
     with pytest.raises(ConfigError, match="needs a GPU; use float32 on a CPU"):
         decode(Tiny(), torch.tensor([[5, END]]), torch.tensor([2]), with_(GREEDY, precision="bf16"))
+
+
+@pytest.mark.parametrize(("config", "copies"), [(GREEDY, 1), (BEAM, 5), (SAMPLE, 2)])
+def test_many_rows_are_read_in_batches_of_like_length_that_count_every_beam(config: DecodeConfig, copies: int) -> None:
+    read: list[tuple[int, int]] = []
+
+    class Watched(Tiny):
+        def encode(self, source: Tensor, lengths: Tensor) -> Any:
+            read.append((source.shape[0], source.shape[1]))
+            return super().encode(source, lengths)
+
+    rows, progress = [*sentences(12), list(range(4, 11)) * 10], list[tuple[int, int]]()
+    config = with_(config, max_ratio=0, max_extra=4)
+    found = decode_many(
+        Watched(), rows, config, torch.device("cpu"), batch_tokens=60, progress=lambda *done: progress.append(done)
+    )
+    alone = [decode(Tiny(), *batch([row]), config)[0] for row in rows]
+    assert [[one.ids for one in some] for some in found] == [[one.ids for one in some] for some in alone]
+    lengths = sorted((len(row) + 1 for row in rows), reverse=True)
+    ends = list(itertools.accumulate(count for count, _ in read))
+    assert progress == [(end, len(rows)) for end in ends]
+    assert ends[-1] == len(rows)
+    assert [width for _, width in read] == [lengths[begin] for begin in [0, *ends[:-1]]]  # the longest first
+    assert read[0] == (1, 71)  # longer than a batch may be, so it is alone
+    for (count, width), end in zip(read[1:], ends[1:], strict=True):
+        assert count * width * copies <= 60
+        assert (count + 1) * width * copies > 60 or end == len(rows)  # as many as fit

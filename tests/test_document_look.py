@@ -12,7 +12,7 @@ from weights_of import spread
 from regard.data.documents import make_set, split_document
 from regard.errors import ConfigError, DataError
 from regard.look.documents import DocumentTrace, DocumentWeights, SeenSentence, look_at
-from regard.look.palette import mix, palette
+from regard.look.palette import mix, paint, palette
 from regard.models.document import DocumentClassifier, DocumentConfig
 
 CONFIG = DocumentConfig(vocabulary=23, classes=3, embedding=5, width=4, attention=6)
@@ -97,6 +97,15 @@ def test_the_page_shows_every_word_once_and_the_darkest_is_the_largest(tmp_path)
     assert trace().draw(tmp_path / "d.html").read_text(encoding="utf-8") == page
     with pytest.raises(ConfigError, match=r"end in \.png, \.svg, \.pdf or \.html; got 'd\.txt'"):
         trace().draw(tmp_path / "d.txt")
+
+
+def test_a_terminal_marks_words_by_their_share_of_the_largest_shade():
+    words = tuple((2 * at, 2 * at + 1, weight) for at, weight in enumerate((1.0, 0.5, 0.25, 0.2, 0.0)))
+    seen = DocumentTrace("a b c d e", (SeenSentence(0, 9, 1.0, words),), {"good": 1.0})
+    assert "100  **a** **b** *c* d e\n" in seen.to_terminal(colour=False)
+    coloured = seen.to_terminal(colour=True)
+    for word, level in {"a": 15, "b": 8, "c": 4, "d": 3, "e": 0}.items():
+        assert paint(word, palette("blue"), level / 15) in coloured
 
 
 def test_a_still_picture_has_every_word_on_its_shade_and_the_weight_of_each_sentence(tmp_path):

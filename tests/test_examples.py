@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,10 +20,12 @@ from commands import regard as command
 
 import regard
 from regard.cli import COMMANDS
+from regard.config import setting
 from regard.core import NORMALISERS, SCORES, scaled_dot, softmax
 from regard.corpora.registry import find_builtin
 from regard.data.tmx import write_memory
 from regard.errors import ConfigError, RegardError
+from regard.models import registry
 from regard.models.registry import MODELS, Entry, build, preset, register
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -139,6 +142,33 @@ def test_an_installed_package_offers_its_models_by_entry_points(tmp_path) -> Non
 def test_names_of_models_are_taken_once() -> None:
     with pytest.raises(ConfigError, match="There is a model 'luong' already"):
         register("luong", Entry(torch.nn.Linear, dict, {}, "", "", {}, {}))
+
+
+def test_only_the_package_that_is_named_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run folder cannot make regard import others."""
+    imported: list[str] = []
+    monkeypatch.setattr(registry, "installed", lambda: {"one": "first.models", "two": "second"})
+    monkeypatch.setattr(registry, "import_package", imported.append)
+    for name, package, expected in (("luong", "", []), ("two", "", ["second"]), ("luong", "first", ["first.models"])):
+        imported.clear()
+        with suppress(ConfigError):  # what is imported here registers nothing
+            registry.entry(name, package)
+        assert imported == expected
+
+
+def test_settings_of_a_model_from_outside_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Plain:
+        width: int = setting(3, "width", "[1, 9]")
+
+    class Model(torch.nn.Linear):
+        def __init__(self, config: Plain) -> None:
+            super().__init__(config.width, 2)
+
+    monkeypatch.setitem(MODELS.data, "plain", Entry(Model, Plain, {"tiny": Plain()}, "", "", {}, {}))
+    assert build("plain", Plain(4)).in_features == 4
+    with pytest.raises(ConfigError, match=r"model\.width"):
+        build("plain", Plain(10))
 
 
 def test_fine_tuning_on_a_memory(tmp_path, capsys) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import time
 from itertools import permutations
 
 import numpy as np
@@ -142,16 +143,19 @@ def pairs():
 @pytest.mark.parametrize("erasing", ["masked", "unknown", "removed"])
 def test_laws_of_a_model(pairs, erasing):
     sources, targets = ([getattr(pair, side) for pair in pairs] for side in ("source", "target"))
-    methods = ["attention", "gradient", f"occlusion-{erasing}"]
+    methods, begun = ["attention", "gradient", f"occlusion-{erasing}"], time.perf_counter()
     found = measure_faithfulness(
         trained.translator("bahdanau"), sources, targets, methods=methods, erasing=erasing, sane=0
     )
     rows = {one.method: one for one in found.methods}
     assert list(rows) == [*methods, RANDOM, ORACLE]
     assert found.sentences == found.short == 4
+    assert 0 < sum(rows[method].seconds for method in methods) * 4 < time.perf_counter() - begun
     for one in rows.values():
         assert (one.curves[0] <= rows[ORACLE].curves[0] + 1e-9).all()
         assert (one.curves[1] >= rows[ORACLE].curves[1] - 1e-9).all()
+        means = [estimate.value for estimate in (one.comprehensiveness, one.sufficiency)]
+        assert means == pytest.approx(one.curves.mean(1).tolist())
     assert rows[f"occlusion-{erasing}"].correlation.value == pytest.approx(1)
     assert rows[f"occlusion-{erasing}"].curves[0][0] == pytest.approx(
         rows[ORACLE].curves[0][0]
@@ -209,7 +213,9 @@ def test_the_command(tmp_path, pairs):
     attention = found["methods"][0]
     assert attention["aer"]["low"] <= attention["aer"]["value"] <= attention["aer"]["high"]
     assert list(attention["kept"]) == ["output", "decoder", "encoder", "embed"]
-    assert "sufficiency" in (tmp_path / "plot.svg").read_text()
+    drawn = (tmp_path / "plot.svg").read_text()
+    places = [drawn.index(f">{one}<") for one in ("source words erased", "comprehensiveness (more is better)")]
+    assert max(places) < min(drawn.index(f">{one}<") for one in ("source words left", "sufficiency (less is better)"))
 
     def refused(*more, run="bahdanau"):
         done = run_here("faithful", trained.run(run), *files, *more)

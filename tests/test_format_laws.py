@@ -1,6 +1,7 @@
 """What is written parses again with an independent parser: the same units, ids and attributes; only targets differ."""
 
 import io
+import itertools
 import random
 import re
 import shutil
@@ -283,6 +284,8 @@ MARKDOWN = [
     "<script>\nconst dog = 2;\n\nlet x;\n</script>\n\n",
     "```\nfenced\n\ncode\n```\n", "two spaces  \n", "a backslash\\\n", "the end\n\n", "<?php\n\necho 1;\n?>\n\n",
     "\n# A title\n\n    $ code --one\n\n", "- an item:\n\n      $ code\n\n", "> a quotation:\n>\n>     $ code\n\n",
+    "> a quotation\n> of two lines\n\n", ">  > * an item,\n>  >   and  \n> >   so on\n> > * another\n\n",
+    "> one\n> > two\n\n",
     "* <https://a.org/b>\n", "-\n", "1. one:\n\n   text of it\n\n       $ code\n\n",
     "<style>\np {}\n\nb {}\n</style>\n\n", "| a | b |\n|---|---|\n| cat | dog |\n\n", "---\n\n", "1. one\n",
 ]  # fmt: skip
@@ -311,14 +314,14 @@ def test_markdown(count: int) -> None:
 
 
 def test_hard_line_breaks_do_not_cut_a_sentence() -> None:
-    for mark in ("  ", "\\"):
-        document = read_document(f"The cat sees{mark}\nthe dog and{mark}\nsleeps.\n".encode(), "x.md")
+    for mark, quote in itertools.product(("  ", "\\"), ("", "> ", " > >")):
+        lines = f"{quote}The cat sees{mark}\n{quote}the dog and{mark}\n{quote}sleeps.\n"
+        document = read_document(lines.encode(), "x.md")
         (segment,) = document.segments
         assert segment.text == "The cat sees the dog and sleeps."
         found = shuffled(segment, random.Random(1))
-        assert place_tags(segment, found._replace(text="un deux trois", links=[], sentences=[])).split(f"{mark}\n") == [
-            "un", "deux", "trois"
-        ]  # fmt: skip
+        placed = place_tags(segment, found._replace(text="un deux trois", links=[], sentences=[]))
+        assert placed.split(f"{mark}\n{quote}") == ["un", "deux", "trois"]
         assert place_tags(segment, found._replace(text="un", links=[], sentences=[])) == "un"
 
 
@@ -622,6 +625,14 @@ def test_archives_of_strangers(files: dict[str, str], expected: str, monkeypatch
         read_document(archive(files), "x.docx")
     assert expected in str(error.value)
     assert str(error.value).startswith("x.docx: ")
+
+
+def test_an_encrypted_archive_is_refused() -> None:
+    data = bytearray(archive({"word/document.xml": "<x/>"}))
+    for head, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):  # the flags of the member, in both of its heads
+        data[data.index(head) + flags] |= 1
+    with pytest.raises(DataError, match=r"x\.docx: the archive is encrypted; save it without a password"):
+        read_document(bytes(data), "x.docx")
 
 
 def test_a_document_with_a_password_is_named() -> None:

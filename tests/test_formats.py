@@ -11,12 +11,13 @@ from lxml import etree
 from regard.errors import DataError
 from regard.files.document import Document, find_format, read_document
 from regard.files.html import read as read_html
-from regard.files.place import place_tags, spell
+from regard.files.place import Fragment, place_tags, space_breaks, spell
 from regard.files.segment import (
     Aligned,
     Link,
     Segment,
     Sentence,
+    Tag,
     find_placeholders,
     join_sentences,
     protect,
@@ -109,6 +110,7 @@ def test_every_tag_comes_back_once_and_well_nested(kind: str) -> None:
                     stack.append(segment.tags[n].partner)
                 elif segment.tags[n].kind == "close":
                     assert stack.pop() == n
+                    assert segment.tags[segment.tags[n].partner].partner == n
             for kind_of in ("argument",):
                 ordered = [n for n in found if segment.tags[n].kind == kind_of]
                 assert ordered == sorted(ordered)
@@ -148,6 +150,10 @@ def aligned(segment: Segment, target: str, links: str, put: Callable[[Segment, A
         ("a <b>lost words</b> c <i>d</i>", "d d a d d", "4-0 4-1 0-2 4-3 4-4", "<b></b><i>d d a d d</i>"),
         ("<b>%s cats</b> and %d dogs", "dogs and cats", "0-2 1-1 2-0", "%s dogs and <b>%d cats</b>"),
         ("Usage: %prog and %default", "Emploi : et", "0-0 1-1 2-2", "Emploi : %prog et %default"),
+        # Around a word even if it is only punctuation.
+        ("<b>stop</b> now", "! maintenant", "0-0 1-1", "<b>!</b> maintenant"),
+        # Before the punctuation that closes the sentence, and not behind it.
+        ("go on <img>.", "allez-y !", "0-0", "allez-y <img>!"),
         ("3 &lt; 4 <b>x</b>", "3 < 4 y", "0-0 1-1 2-2 3-3", "3 &lt; 4 <b>y</b>"),
     ],
 )  # fmt: skip
@@ -173,6 +179,9 @@ def test_an_elided_word_belongs_to_the_next_one() -> None:
     links = ("really", "vraiment"), ("not", "n'"), ("have", "ai")
     assert spanned("<b>really not</b> have", "vraiment n'ai", *links) == "<b>vraiment</b> n'ai"
     assert spanned("<b>really not</b> have", "vraiment n' ai", *links) == "<b>vraiment n'</b> ai"
+    assert (
+        spanned("<b>the</b> friend", "l'ami", ("the", "l'"), ("friend", "ami")) == "<b>l'</b>ami"
+    )  # nothing else is left
 
 
 @pytest.mark.parametrize(
@@ -362,6 +371,64 @@ def test_placeholders_with_only_punctuation_between_them_are_one() -> None:
     ]  # fmt: skip
     for text, expected in zip(("%s.%s", "%s...%s", "%s....%s", "{a}.%s", "{a}.{b}"), found, strict=True):
         assert list(find_placeholders(text)) == expected
+    assert list(find_placeholders("<%= a %> b <% c")) == [((0, 8), "word")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("||a b c d", "a |b |c d"),
+        ("a b c d||", "a b |c |d"),
+        ("a b ||c d", "a b |c |d"),
+        ("a |b c ||d e f", "a |b c |d |e f"),
+        ("||a b", "a b"),  # fewer words than lines
+    ],
+)
+def test_breaks_move_by_as_few_words_as_leave_no_line_empty(text: str, expected: str) -> None:
+    soft = Fragment("\n", Tag("\n", 0, "break"))
+    found = space_breaks([soft if part == "|" else Fragment(part) for part in re.findall(r"\||[^|]+", text)])
+    assert "".join(one.text for one in found).replace("\n", "|") == expected
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\n\n2\n00:00:03,000 --> 00:00:04,000\n\n"])
+def test_no_word_of_the_last_cue_goes_behind_its_end(end: str) -> None:
+    head = "1\n00:00:01,000 --> 00:00:02,000\n"
+    document = read_document(f"{head}Hello you.{end}".encode(), "x.srt")
+    (segment,) = document.segments
+    written = place_tags(segment, join_sentences(segment.text, [(0, 10)], [Sentence("Bonjour à vous.", ())]))
+    assert document.write([written]).decode() == f"{head}Bonjour à vous.{end}"
+
+
+def test_kept_elements_of_a_page_are_words_and_comments_are_not() -> None:
+    segment = one("see <code>x</code> and <!-- no --> <img> <kbd>q</kbd> now")
+    assert [tag.kind for tag in segment.tags] == ["word", "void", "void", "word"]
+    assert aligned(segment, "voyez", "0-0", spell) == "voyez <code>x</code> <kbd>q</kbd>"
+
+
+def test_lines_of_a_paragraph_in_markdown_are_words_apart() -> None:
+    for text in (
+        "One line\nand another.",
+        "> One line\nand another.",
+        "> One line\n> and another.",
+        "* One line\n  and another.",
+    ):
+        assert [segment.text for segment in read_document(text.encode(), "x.md").segments] == ["One line and another."]
+
+
+@pytest.mark.parametrize(("flag", "expected"), [("c-format", "50 %% de %d"), ("no-c-format", "50 % de %d")])
+def test_a_percent_sign_of_a_translation_is_no_placeholder_in_po(flag: str, expected: str) -> None:
+    segment = one(f'#, {flag}\nmsgid "half of %d"\nmsgstr ""\n', "po")
+    assert aligned(segment, "50 % de", "0-0 1-2") == expected
+
+
+def test_escapes_of_c_in_po_are_characters() -> None:
+    segment = one(r'msgid "\101b \x43d \"e\" \\f \q"' + '\nmsgstr ""\n', "po")
+    assert segment.text == r'Ab Cd "e" \f \q'
+
+
+def test_only_sentences_with_words_are_translated() -> None:
+    text = "... Hello there. (?) * * * Go on! —\n- 7 -"
+    assert [text[slice(*span)] for span in take_sentences(text, 100)] == ["Hello there.", "* * * Go on!", "- 7 -"]
 
 
 def test_footnotes_of_markdown_keep_their_marks() -> None:

@@ -107,6 +107,9 @@ def test_rows_are_set_and_moved_exactly_there():
     before, after = plain["attention"].weights, seen["attention"].weights
     assert after[:, 2].tolist() == [[0, 0, 0, 1, 0]] * 2
     assert torch.equal(after[:, [0, 1, 3, 4, 5]], before[:, [0, 1, 3, 4, 5]])
+    for given in ([0, 1, 0, 0, 0], [0.25, 0.5]):  # all five, or the first ones
+        _, seen = look(model, SetRow(2, given))
+        assert seen["attention"].weights[0, 2].tolist() == [*given, 0, 0, 0][:5]
     _, moved = look(model, ShiftRow(1, -2))
     row = before[0, 1]
     assert moved["attention"].weights[0, 1].tolist() == pytest.approx(
@@ -128,6 +131,15 @@ def test_nested_blocks_and_recording_on_either_side():
     with pytest.raises(RuntimeError, match="broken"), change(model, Mask(0)), change(model, Mask(1)):
         raise RuntimeError("broken")
     assert not hooks(model)
+
+
+def test_a_change_ends_with_its_block_also_inside_another():
+    model = tiny("bahdanau")
+    alone, _ = look(model, Mask(0))
+    with torch.no_grad(), change(model, Mask(0)):
+        with change(model, Temperature(0.1), Mask(1)):
+            assert not torch.allclose(model(SOURCE, LENGTHS, TARGET), alone, atol=1e-6)
+        assert torch.equal(model(SOURCE, LENGTHS, TARGET), alone)
 
 
 def test_a_second_sentence_counts_from_zero_again():
@@ -157,14 +169,14 @@ def test_the_trace_marks_what_was_changed():
     ("what", "says"),
     [
         (lambda: Silence("decoder.9"), "There is no attention module 'decoder.9'"),
-        (lambda: Silence("decoder.0.cross_attention.attention", 8), "There is no head 8: .* has heads 0 to 3"),
-        (lambda: Mask(7), "There is no source position 7: this sentence has positions 0 to 4"),
+        (lambda: Silence("decoder.0.cross_attention.attention", 4), "There is no head 4: .* has heads 0 to 3"),
+        (lambda: Mask(5), "There is no source position 5: this sentence has positions 0 to 4"),
         (lambda: Mask("word"), "Only translator.look knows words; pass a position in place of 'word'"),
         (lambda: Temperature(0), "above zero and finite; got 0"),
         (lambda: Temperature(float("nan")), "above zero and finite"),
         (lambda: SetRow(-1, 0), "Rows count from 0"),
         (lambda: SetRow(0, (2.0,)), "between 0 and 1"),
-        (lambda: SetRow(0, (0.1,) * 9), "5 source positions cannot take 9 weights"),
+        (lambda: SetRow(0, (0.1,) * 6), "5 source positions cannot take 6 weights"),
     ],
 )
 def test_impossible_changes_are_refused_in_a_sentence(what, says):

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from test_look_draw import HOSTILE, a_trace, some_weights
 
+from regard.errors import ConfigError
 from regard.look import Show, Trace
 from regard.look.draw.ribbons import strongest
 from regard.look.html import bundle, page_tree
@@ -114,6 +115,24 @@ def test_the_page_holds_no_address_and_allows_only_itself():
     )
     assert script.count("innerHTML") == 1, "once, of a constant, to learn the namespaces of SVG and MathML"
     assert "</script" not in script
+
+
+def test_every_part_of_the_script_defines_what_later_ones_take_of_it():
+    pattern = r"^const \$(\w+) = \(\(\) => \{\n(.*?)return \{ ([^{}\n]*) \};\n\}\)\(\);\n"
+    given: dict[str, list[str]] = {}
+    for name, body, names in re.findall(pattern, bundle(), re.MULTILINE | re.DOTALL):
+        for taken, part in re.findall(r"^const (\{[^{}]*\}|\w+) = \$(\w+);$", body, re.MULTILINE):
+            parts = taken.strip("{ }").split(",") if taken.startswith("{") else []
+            assert {one.partition(":")[0].strip() for one in parts} <= {*given[part], ""}, (name, part)
+        given[name] = names.split(", ")
+    assert list(given)[-1] == "exported"
+    assert bundle().count(" = (() => {\n") >= len(given) > 20
+
+
+def test_a_palette_that_is_not_there_is_refused_by_every_page():
+    for view in ("matrix", "ribbons", "heads", "steps"):
+        with pytest.raises(ConfigError, match="Did you mean 'blue'"):
+            a_trace().to_html(view, palette="bleu")
 
 
 def test_a_notebook_shows_it_alone_in_a_frame():

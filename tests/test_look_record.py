@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
+import papers
 import pytest
 import torch
 
 from regard.api.tracing import add_probabilities, assemble
 from regard.errors import ConfigError, ShapeError
-from regard.look import Picture, record
+from regard.look import Attended, Picture, record
 from regard.look.measure import reproduce
 from regard.look.record import attentions
 from regard.look.tokens import as_side
@@ -95,6 +96,23 @@ def test_steps_are_recorded_as_a_forward_pass(name):
         assert stepwise[at].weights.shape == one.weights.shape
         assert torch.allclose(stepwise[at].weights, one.weights, atol=1e-5)
         assert torch.allclose(stepwise[at].context, one.context, atol=1e-5)
+
+
+@pytest.mark.parametrize("step", [papers.monotonic_stop, papers.monotonic_weights], ids=["hard", "soft"])
+def test_monotonic_attention_is_reproduced_from_its_scores(step):
+    scores, weights = np.array([[-1.0, 2.0, 3.0], [1.0, -1.0, 4.0], [0.5, 0.5, -2.0]]), [np.array([1.0, 0.0, 0.0])]
+    for row in scores:
+        weights.append(step(row, weights[-1]))
+    seen = Attended("attention", np.array(weights[1:]), scores=scores, normalise="monotonic")
+    assert np.allclose(reproduce(seen)[0], weights[1:], atol=1e-6)
+
+
+def test_a_gaussian_window_is_reproduced_only_from_its_centre_and_width():
+    given = {"name": "attention", "weights": np.full((1, 3), 0.3), "scores": np.zeros((1, 3))}
+    for more in ({}, {"centre": np.array([1.0])}, {"half_width": 2}):
+        assert reproduce(Attended(**given, **more, normalise="Gaussian window")) is None
+    found = reproduce(Attended(**given, centre=np.array([1.0]), half_width=2, normalise="Gaussian window"))
+    assert found[0, 0] == pytest.approx(np.exp([-0.5, 0, -0.5]) / 3)  # sigma is half of the half width
 
 
 def test_what_a_model_says_of_itself_is_in_the_trace():

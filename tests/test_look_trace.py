@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from regard.errors import ConfigError, DataError, RegardError, ShapeError
 from regard.look import Attended, Beam, BeamNode, Picture, Side, Token, Trace, trace_file
+from regard.look.tokens import as_side
 
 PIECES = ["▁Das", "▁Haus", "▁ist", "▁gr", "oß", "</s>"]
 WORDS = ["the", "house", "is", "big", "</s>"]
@@ -164,6 +165,8 @@ def test_a_wrong_short_form_is_refused(attention, says):
     [
         ("", "cannot be read"),
         ("[]", "must be a JSON object"),
+        ('["trace"]', "must be a JSON object"),
+        ("{}", "must be a JSON object"),
         ('{"trace": 2}', "version 2, and this regard reads version 1"),
         ('{"trace": true}', "version True"),
         ('{"trace": 1}', "not a whole trace: 'source' must be an object; got nothing"),
@@ -211,6 +214,14 @@ def test_a_step_holds_finite_numbers(key):
         Trace.from_json(json.dumps(tree))
 
 
+def test_an_array_with_signs_that_are_not_of_base64_is_damaged():
+    packed = {"shape": [2], "dtype": "float32", "base64": "AACAPwAAAEA="}
+    assert trace_file.array(packed).tolist() == [1, 2]
+    for text in ("AACA!PwAAAEA=", "AACAPwAAAEA", "AACAPwAA"):
+        with pytest.raises(DataError, match="is damaged"):
+            trace_file.array({**packed, "base64": text})
+
+
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match=r"There is no file .*nothing.json"):
         Trace.load(tmp_path / "nothing.json")
@@ -239,6 +250,12 @@ def test_arrays_of_other_models():
     assert Trace.from_arrays(["a", "b"], ["c"], torch.tensor([[[0.5, 0.5]] * 1] * 3)).attention["attention"].heads == 3
     trace = Trace.from_arrays(["a", "b"], ["c"], {"x.1": some_weights(2, 1, 2), "x.0": some_weights(2, 1, 2)})
     assert list(trace.attention) == ["x.1", "x.0"]
+    for pieces in (["a@@", "b", "c"], ["a", "##b", "c"]):  # a piece of one letter
+        assert as_side(pieces).text == "ab c"
+    assert [token.word for token in as_side(["a@@", "</s>", "b"]).tokens] == [0, None, 1]  # a symbol ends a word
+    placed = Token("the", "▁the", 0, 3), Token("<0xE2>", "<0xE2>", 4, 5), Token("cat", "▁cat", 6, 9)
+    assert as_side(placed).text == "the   cat"  # where the text of a token is not known, there is a space
+    assert as_side(["a", "@@", "##"]).text == "a @@ ##"  # words, not marks
     tokens = Trace.from_arrays(PIECES, ["I", "un@@", "do", "it"], some_weights(4, 6)).source.tokens
     assert [(token.text, token.start, token.end, token.word, token.special) for token in tokens[2:]] == [
         ("ist", 9, 12, 2, False), ("gr", 13, 15, 3, False), ("oß", 15, 17, 3, False), ("</s>", 17, 17, None, True)

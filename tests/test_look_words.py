@@ -164,6 +164,7 @@ def test_heads_and_layers_are_chosen_and_captioned():
     assert np.allclose(
         arrange(TRACE, layer="layers.1", head=[0, 2], words=False, special=True).weights, WEIGHTS[1, [0, 2]].mean(0)
     )
+    assert np.array_equal(arrange(TRACE, head=(0, 2)).weights, arrange(TRACE, head=[0, 2]).weights)
     assert arrange(TRACE, layer=1, head=2).caption.startswith("layer 1, head 2, ")
     for options, says in (
         ({"head": 3}, "There is no head 3: 'layers.0' has heads 0 to 2"),

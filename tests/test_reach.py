@@ -1,5 +1,6 @@
 """How far back a language model looks, measured on looks that are known."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.look.measure import reach
+from regard.look.measure import Reach, reach
 from regard.models import attentive_lm, transformer_lm
 from regard.models.attentive_lm import AttentiveLanguageModel
 from regard.models.transformer_lm import TransformerLanguageModel
@@ -58,6 +59,17 @@ def test_batches_are_added_and_padding_does_not_count():
     assert set(whole.words) == {START, 4, 5, 7, 9}, "the words that somebody could look back at"
     assert whole.times == {START: 6, 4: 3, 5: 1, 7: 2, 9: 1}
     assert whole.favourites(least=2) == sorted({START, 4, 7}, key=lambda word: -whole.words[word])
+
+
+def test_parts_of_a_text_that_were_written_as_json_add_up():
+    (whole,), total = reach(attentive(1), [TARGET]), Reach("attention", [0.0] * 21)
+    for rows in TARGET.split(1):
+        (part,) = reach(attentive(1), [rows])
+        total.merge(Reach.of(json.loads(json.dumps(vars(part)))))
+    assert total.mean == pytest.approx(whole.mean)
+    assert total.words == pytest.approx(whole.words)
+    assert total.times == whole.times
+    assert np.allclose(total.shares, whole.shares)
 
 
 def test_uniform_attention_gives_every_word_one():

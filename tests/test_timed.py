@@ -163,9 +163,11 @@ def test_the_clock_ends_a_training_whose_rate_has_fallen_and_which_stays_finishe
 def test_few_updates_in_the_time_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     events: list[object] = []
     monkeypatch.setattr("regard.training.loop.TOO_FEW", 10**9)
-    small.train("luong", tmp_path / "run", "train.minutes=0.02", "train.epochs=0", observe=events.append)
+    settings = ("train.minutes=0.02", "train.epochs=0", "train.schedule=inverse-sqrt", "train.warmup=1000")
+    small.train("luong", tmp_path / "run", *settings, observe=events.append)
     notices = [event.text for event in events if isinstance(event, Noticed)]
     assert sum("in 0.02 minutes at this pace, too few to learn much" in one for one in notices) == 1
+    assert sum("the learning rate rises over 1,000 updates" in one for one in notices) == 1
     assert TOO_FEW == 300
 
 

@@ -19,6 +19,7 @@ _PREFIX = re.compile(
     r"|\[\^[^\]\s]+\]:[ \t]+)?"
 )
 _QUOTE = re.compile(r"(?:[ \t]{0,3}>[ \t]?)*")
+_START = re.compile(rf"{_QUOTE.pattern}[ \t]*")  # what is before the words of a line that continues a paragraph
 _ITEM = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]{1,4}|(?P<note>\[\^))")
 # A rule, the line under a heading, or an empty list item. Possessive, so that time is linear.
 _RULE = re.compile(r"\s*+(?:>\s?+)*+\s*+(?:(?:\*\s*+){3,}+|(?:-\s*+)++|(?:_\s*+){3,}+|=++|[*+])\s*+")
@@ -112,7 +113,7 @@ def read(text: str) -> Iterator[Part]:
             continue
         last = at + 1
         if "#" not in prefix[0]:
-            while last < len(lines) and _continues(lines[last]) and not _begins_table(lines, last):
+            while last < len(lines) and _continues(lines[last], quoted) and not _begins_table(lines, last):
                 last += 1
         yield prefix[0]
         yield from segment(lines[at:last], len(prefix[0]))
@@ -163,8 +164,11 @@ def _begins_table(lines: list[str], at: int) -> bool:
     )
 
 
-def _continues(line: str) -> bool:
-    """Whether a line continues the previous paragraph."""
+def _continues(line: str, quoted: int) -> bool:
+    """Whether a line continues the previous paragraph, which is in a quotation of this depth (0: in none)."""
+    quote = _QUOTE.match(line)
+    if quote is not None and quote[0].count(">") == quoted:  # a line without the marks continues it as well
+        line = line[quote.end() :]
     if not line.strip() or _RULE.fullmatch(line) or _FENCE.match(line) or _html_block([line], 0, line, inside=True)[0]:
         return False
     prefix = _PREFIX.match(line)
@@ -191,15 +195,15 @@ def segment(lines: list[str], start: int) -> Iterator[Part]:
     builder = Builder(collapse=True)
     if core:
         rows = core.split("\n")
-        for number, line in enumerate(rows):
+        starts = [0, *(found.end() for found in map(_START.match, rows[1:]) if found)]
+        for number, whole in enumerate(rows):
+            line = whole[starts[number] :]
             if number:
                 builder.words(" ")
             broken = _BREAK.search(line) if number + 1 < len(rows) else None
             inline(builder, line[: broken.start()] if broken else line)
             if broken:
-                following = rows[number + 1]
-                indent = following[: len(following) - len(following.lstrip(" \t"))]
-                builder.mark(f"{broken[0]}\n{indent}", "break")
+                builder.mark(f"{broken[0]}\n{rows[number + 1][: starts[number + 1]]}", "break")
     yield from framed(raw, begin, end, builder.build(core, escape=escape))
 
 

@@ -25,7 +25,7 @@ class Fragment(NamedTuple):
 
 def space_breaks(fragments: list[Fragment]) -> list[Fragment]:
     """Move line breaks so that no line is empty. If there are fewer words than lines, breaks that are only white space
-    are left out, and other ones (the times of a subtitle) come last."""
+    (and marks of a quotation) are left out, and other ones (the times of a subtitle) come last."""
     breaks = [fragment for fragment in fragments if fragment.tag and fragment.tag.kind == "break"]
     if not breaks:
         return fragments
@@ -45,7 +45,7 @@ def space_breaks(fragments: list[Fragment]) -> list[Fragment]:
             apart = not visible if piece.tag is None else apart and not visible
     room = max(0, count - 1)
     if len(breaks) > room:
-        hard = [one for one in breaks if one.text.strip(" \t\r\n\\")]
+        hard = [one for one in breaks if one.text.strip(" \t\r\n\\>")]
         breaks, last = hard[:room], hard[room:]
         wanted = list(range(1, len(breaks) + 1))
     else:
