@@ -246,8 +246,20 @@ def test_pairs_are_checked_before_the_first_is_measured(pairs, monkeypatch):
     refused(r"^Pair 3 has .+; at most 1000 on each side", 3, 1001, 2, ["attention"])  # the first and the third
     refused(r"^Pair 2 has .+ integrated gradients would take hours\. Leave", 2, 300)
     refused(r"^Pair 3 has an empty side; give words on both sides, or leave the pair out\.$", 3, 0, 2)
+    with pytest.raises(ConfigError, match="There is no layer 9 of attention"):
+        measure_faithfulness(trained.translator("bahdanau"), sources, targets, methods=["gradient", "attention:9"])
     with pytest.raises(TypeError):
-        measure_faithfulness(trained.translator("bahdanau"), sources, targets, methods=["attention"])
+        measure_faithfulness(trained.translator("bahdanau"), sources, targets, methods=["attention:0"])
+
+
+def test_progress_counts_every_attribution_also_with_randomised_weights(pairs):
+    sources, targets, seen = [pairs[0].source], [pairs[0].target], []
+    measure_faithfulness(
+        trained.translator("bahdanau"), sources, targets, methods=["attention", "gradient"], sane=1,
+        progress=lambda *now: seen.append(now),
+    )  # fmt: skip
+    total = 2 + 1 + 4 * 2  # two attributions, the measurement, and again after each of four parts
+    assert seen == [(done, total) for done in range(1, total + 1)]
 
 
 def test_other_line_counts_are_refused(pairs):
