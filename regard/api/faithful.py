@@ -18,7 +18,7 @@ from regard.api.translator import Translator
 from regard.errors import ConfigError, DataError, check_known
 from regard.evaluate import faithful
 from regard.evaluate.faithful import ORACLE, RANDOM, Estimate, Faithful, Report, Words
-from regard.look.attribution import METHODS
+from regard.look.attribution import METHODS, check_method
 from regard.look.case import Case
 from regard.look.gradients import takes_hours
 from regard.look.occlusion import ERASERS, erase
@@ -95,10 +95,8 @@ def measure_faithfulness(
         check_gold(gold, sources, targets)
     chosen, skipped = list(dict.fromkeys(methods or METHODS)), dict[str, str]()
     for method in list(chosen):
-        kind = method.partition(":")[0]
-        check_known("attribution method", kind, METHODS)
         try:
-            METHODS[kind].needs(translator.model)
+            check_method(translator.model, method.partition(":")[0])
         except ConfigError as error:
             if methods:
                 raise
