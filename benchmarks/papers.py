@@ -224,29 +224,34 @@ def write_text(data: Path, count: int) -> None:
     def put(name: str, rows: Iterable[str]) -> None:
         (text / name).write_text("".join(row + "\n" for row in rows), encoding="utf-8")
 
+    def missing(corpus: Path) -> bool:
+        if (found := corpus.with_name(f"{corpus.name}.bz2")).exists():
+            return False
+        print(
+            f"{found} is missing, and the jobs that need it fail; build it: python benchmarks/data.py "
+            f"{corpus.parent.name}",
+            flush=True,
+        )
+        return True
+
     captions, news, parliament = "multi30k/test_2016_flickr", "newstest.en-fr/newstest2014", "europarl.en-fr/test"
     for name, place, sides in (
         ("multi30k", captions, {"source": "en", "target": "de"}),
         ("newstest", news, {"en": "en", "fr": "fr"}),
         ("europarl", parliament, {"en": "en", "fr": "fr"}),
     ):
-        if not (data / f"{place}.en.bz2").exists():
-            print(
-                f"{data / place} is missing, and the jobs that need it fail; build it: python benchmarks/data.py "
-                f"{place.partition('/')[0]}",
-                flush=True,
-            )
+        if missing(data / f"{place}.en"):
             continue
         lines = [read(data / f"{place}.{language}.bz2") for language in sides.values()]
         chosen = choose(*lines, count=count)
         for number, side in enumerate(sides):
             put(f"{name}.{side}", [pair[number] for pair in chosen])
             put(f"{name}-test.{side}", lines[number])
-    if (data / "europarl.en-fr/train.0.en.bz2").exists():
+    if not missing(data / "europarl.en-fr/train.0.en"):
         for side in ("en", "fr"):
             lines = read_lines(data / f"europarl.en-fr/train.0.{side}.bz2")
             put(f"europarl-train.{side}", [line for _, line in zip(range(EUROPARL), lines, strict=False)])
-    if (data / "hansards.en-fr/dev.text.bz2").exists():
+    if not missing(data / "hansards.en-fr/dev.text"):
         pairs = [line.split(" ||| ") for line in read(data / "hansards.en-fr/dev.text.bz2")]
         sides = [[pair[number].strip() for pair in pairs] for number in (0, 1)]
         english, french, links = zip(
