@@ -224,29 +224,34 @@ def write_text(data: Path, count: int) -> None:
     def put(name: str, rows: Iterable[str]) -> None:
         (text / name).write_text("".join(row + "\n" for row in rows), encoding="utf-8")
 
+    def missing(corpus: Path) -> bool:
+        if (found := corpus.with_name(f"{corpus.name}.bz2")).exists():
+            return False
+        print(
+            f"{found} is missing, and the jobs that need it fail; build it: python benchmarks/data.py "
+            f"{corpus.parent.name}",
+            flush=True,
+        )
+        return True
+
     captions, news, parliament = "multi30k/test_2016_flickr", "newstest.en-fr/newstest2014", "europarl.en-fr/test"
     for name, place, sides in (
         ("multi30k", captions, {"source": "en", "target": "de"}),
         ("newstest", news, {"en": "en", "fr": "fr"}),
         ("europarl", parliament, {"en": "en", "fr": "fr"}),
     ):
-        if not (data / f"{place}.en.bz2").exists():
-            print(
-                f"{data / place} is missing, and the jobs that need it fail; build it: python benchmarks/data.py "
-                f"{place.partition('/')[0]}",
-                flush=True,
-            )
+        if missing(data / f"{place}.en"):
             continue
         lines = [read(data / f"{place}.{language}.bz2") for language in sides.values()]
         chosen = choose(*lines, count=count)
         for number, side in enumerate(sides):
             put(f"{name}.{side}", [pair[number] for pair in chosen])
             put(f"{name}-test.{side}", lines[number])
-    if (data / "europarl.en-fr/train.0.en.bz2").exists():
+    if not missing(data / "europarl.en-fr/train.0.en"):
         for side in ("en", "fr"):
             lines = read_lines(data / f"europarl.en-fr/train.0.{side}.bz2")
             put(f"europarl-train.{side}", [line for _, line in zip(range(EUROPARL), lines, strict=False)])
-    if (data / "hansards.en-fr/dev.text.bz2").exists():
+    if not missing(data / "hansards.en-fr/dev.text"):
         pairs = [line.split(" ||| ") for line in read(data / "hansards.en-fr/dev.text.bz2")]
         sides = [[pair[number].strip() for pair in pairs] for number in (0, 1)]
         english, french, links = zip(
@@ -334,12 +339,12 @@ def results(pattern: str) -> dict[str, Any]:
     return {name: about for name, about in found.items() if re.fullmatch(pattern, name)}
 
 
-def spread(values: list[float], digits: int) -> str:
-    """The mean and the range of the seeds."""
+def spread(values: list[float], digits: int, alone: str = " †") -> str:
+    """The mean and the range of the seeds; `alone` marks a single value."""
     if not values:
         return "-"
     mean = f"{statistics.fmean(values):.{digits}f}"
-    return f"{mean} ({ranged(min(values), max(values), digits)})" if len(values) > 1 else f"{mean} †"
+    return f"{mean} ({ranged(min(values), max(values), digits)})" if len(values) > 1 else mean + alone
 
 
 def ranged(low: float, high: float, digits: int) -> str:
@@ -389,7 +394,7 @@ def table_included() -> None:
 
 def print_measures(title: str, found: dict[str, list[Any]], included: bool = False) -> None:
     """A table for each measure. `found`: model -> the reports of its seeds; of one report, intervals over sentences."""
-    models = [name for name, reports in found.items() if reports]
+    models, alone = [name for name, reports in found.items() if reports], "" if included else " †"
     for measure in ("reach", "correlation", "comprehensiveness", "sufficiency", "aer", "aer_threshold", "seconds"):
         rows = []
         for method in (*METHODS, RANDOM, ORACLE):
@@ -400,10 +405,10 @@ def print_measures(title: str, found: dict[str, list[Any]], included: bool = Fal
                 unit, digits = (100, 0) if measure.startswith("aer") else (1, 2)
                 if len(values) == 1 and isinstance(values[0], dict):
                     value, low, high = (unit * values[0][key] for key in ("value", "low", "high"))
-                    cells.append(f"{value:.{digits}f} ({ranged(low, high, digits)}){' †' * (not included)}")
+                    cells.append(f"{value:.{digits}f} ({ranged(low, high, digits)}){alone}")
                 else:
                     numbers = [unit * (one["value"] if isinstance(one, dict) else one) for one in values]
-                    cells.append(spread(numbers, digits))
+                    cells.append(spread(numbers, digits, alone))
             if any(cell != "-" for cell in cells):
                 rows.append([method, *cells])
         if rows:
@@ -416,7 +421,7 @@ def print_measures(title: str, found: dict[str, list[Any]], included: bool = Fal
             kept = [one["kept"] for one in whole if one["kept"]]
             if kept:
                 known = {part: [one[part] for one in kept if one[part] is not None] for part in kept[0]}
-                rows.append([method, *(spread(values, 2) for values in known.values())])
+                rows.append([method, *(spread(values, 2, alone) for values in known.values())])
         if rows:
             parts = next(one["kept"] for one in found[name][0]["methods"] if one["kept"])
             print(f"{title}, {name}: kept after each part is shuffled\n")
@@ -454,7 +459,7 @@ def panels(kind: str) -> dict[str, dict[str, list[Any]]]:
 
 def draw_reach(path: Path, kind: str) -> None:
     """Reach of each model and method: the mean and the range of the seeds, or an interval over sentences."""
-    shown, drawn = [name for name in METHODS if name != "attention-norm"], panels(kind)  # which lies on attention
+    shown, drawn = [name for name in METHODS if name != "attention-norm"], panels(kind)  # near attention
     figure = Figure(figsize=(9.5, 2.8 * len(drawn)), layout="constrained")
     for axes, (title, models) in zip(figure.subplots(len(drawn), 1), drawn.items(), strict=True):
         for number, method in enumerate(shown):

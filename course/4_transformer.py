@@ -201,9 +201,9 @@ for one in measured.methods:
 # pass. All are below the oracle, which tries words together: of two words one may be enough, so that neither counts
 # alone.
 #
-# This is the result of one small model. `docs/results/faithful.md` has tables of others. In Bahdanau's, attention
-# reaches as far as masking one word at a time. The order of all words, and not only the first, hardly agrees with what
-# each is worth in any of them.
+# This is the result of one small model. `docs/results/faithful.md` has tables of others. In a small Bahdanau, attention
+# reaches about as far as masking one word at a time. On real text, the order of all words, and not only the first,
+# hardly agrees with what each is worth.
 #
 # ## Can you trust the translation?
 #

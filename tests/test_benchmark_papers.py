@@ -119,7 +119,7 @@ def test_what_cannot_be_is_refused_in_a_sentence_before_any_work(run, words: lis
 def test_missing_data_names_the_command(papers, capsys) -> None:
     papers["write_text"](Path("data"), 4)
     printed = capsys.readouterr().out
-    for name in ("multi30k", "newstest.en-fr", "europarl.en-fr"):
+    for name in ("multi30k", "newstest.en-fr", "europarl.en-fr", "hansards.en-fr"):
         assert f"build it: python benchmarks/data.py {name}\n" in printed
 
 
@@ -148,10 +148,14 @@ def test_tables_of_made_up_results(run) -> None:
         keep(f"multi30k-luong-{seed}-faithful", {"methods": [one]})
     keep("multi30k-bahdanau-1-score", {"scores": [{"name": "BLEU", "value": 31}]})
     keep("replaceable-1", {"run": "x", "attention": "uniform", "bleu": 1.5})
-    code, printed = run("--table", "models", "multi30k", "replaceable")
+    one = {"method": "attention", "reach": {"value": 0.5, "low": 0.25, "high": 1}, "kept": {}, "seconds": 0.25}
+    keep("included-fr-en-newstest-faithful", {"methods": [one]})
+    code, printed = run("--table", "models", "multi30k", "replaceable", "included")
     assert code == 0
     assert "| luong | 32.0 (30.0-34.0) | 2.5 M | 2 |" in printed
     assert "| bahdanau | 31.0 † | - | 1 |" in printed
     assert "multi30k, faithful: reach\n\n| method | luong |\n|---|---|\n| attention | 0.62 (0.50-0.75) |" in printed
     assert "| attention | -0.50 (-0.50 to -0.50) |" in printed
     assert "| uniform | 1.50 † |" in printed
+    assert "newstest: reach\n\n| method | fr-en |\n|---|---|\n| attention | 0.50 (0.25-1.00) |" in printed
+    assert "| attention | 0.25 |" in printed  # seconds; an included model has no seeds to be marked for

@@ -252,8 +252,26 @@ def test_pairs_are_checked_before_the_first_is_measured(pairs, monkeypatch):
     refused(r"^Pair 3 has .+; at most 1000 on each side", 3, 1001, 2, ["attention"])  # the first and the third
     refused(r"^Pair 2 has .+ integrated gradients would take hours\. Leave", 2, 300)
     refused(r"^Pair 3 has an empty side; give words on both sides, or leave the pair out\.$", 3, 0, 2)
+    with pytest.raises(ConfigError, match="There is no layer 9 of attention"):
+        measure_faithfulness(trained.translator("bahdanau"), sources, targets, methods=["gradient", "attention:9"])
     with pytest.raises(TypeError):
-        measure_faithfulness(trained.translator("bahdanau"), sources, targets, methods=["attention"])
+        measure_faithfulness(trained.translator("bahdanau"), sources, targets, methods=["attention:0"])
+
+
+def test_progress_counts_every_attribution_also_with_randomised_weights(pairs, monkeypatch):
+    sources, targets, seen = [pairs[0].source], [pairs[0].target], []
+    measure_faithfulness(
+        trained.translator("bahdanau"), sources, targets, methods=["attention", "gradient"], sane=1,
+        progress=lambda *now: seen.append(now),
+    )  # fmt: skip
+    total = 2 + api.ROWS + 4 * 2  # two attributions, target words, and again after each of four parts
+    assert seen == [(done, total) for done in range(1, total + 1)]
+    monkeypatch.setattr(api, "SHORT", 2)  # as in a long sentence, each target word is measured by itself
+    measure_faithfulness(
+        trained.translator("bahdanau"), sources, targets, methods=["attention"], sane=0,
+        progress=lambda *now: seen.append(now),
+    )  # fmt: skip
+    assert seen[total:] == [(done, 1 + api.ROWS) for done in range(1, 2 + api.ROWS)]
 
 
 def test_other_line_counts_are_refused(pairs):

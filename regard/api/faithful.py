@@ -18,9 +18,9 @@ from regard.api.translator import Translator
 from regard.errors import ConfigError, DataError, check_known
 from regard.evaluate import faithful
 from regard.evaluate.faithful import ORACLE, RANDOM, Estimate, Faithful, Report, Words
-from regard.look.attribution import METHODS
+from regard.look.attribution import METHODS, check_method
 from regard.look.case import Case
-from regard.look.gradients import MOST, PARTS
+from regard.look.gradients import takes_hours
 from regard.look.occlusion import ERASERS, erase
 from regard.look.table import Show, labels
 from regard.symbols import END
@@ -95,10 +95,8 @@ def measure_faithfulness(
         check_gold(gold, sources, targets)
     chosen, skipped = list(dict.fromkeys(methods or METHODS)), dict[str, str]()
     for method in list(chosen):
-        kind = method.partition(":")[0]
-        check_known("attribution method", kind, METHODS)
         try:
-            METHODS[kind].needs(translator.model)
+            check_method(translator.model, method.partition(":")[0])
         except ConfigError as error:
             if methods:
                 raise
@@ -112,15 +110,23 @@ def measure_faithfulness(
         )
     for place in places:
         _check_size(translator, place + 1, sources[place], targets[place], chosen)
+    for method in chosen:
+        if ":" in method:  # a layer and a head, of attention, which is quick: whether they exist
+            translator.attribute(sources[places[0]], targets[places[0]], method)
     generator, seconds, sentences = np.random.default_rng(SEED), dict.fromkeys(chosen, 0.0), list[_Sentence]()
-    for place in reporting(places, progress, count):
+    again = len(parts_of(translator.model)) * min(sane, count)  # attributions of randomised models
+    total = (count + again) * len(chosen) + ROWS * count
+    steps = reporting(range(total), progress, total)
+    for place in places:
         one = _read(translator, sources[place], targets[place])
         for method in chosen:
+            next(steps)
             begun = time.perf_counter()
             one.found[method] = one.attribute(translator, method)
             seconds[method] += (time.perf_counter() - begun) / count
-        sentences.append(_measure(translator, one, erasing, generator))
-    kept = _kept(translator, sentences[:sane], chosen)
+        sentences.append(_measure(translator, one, erasing, generator, steps))
+    kept = _kept(translator, sentences[:sane], chosen, steps)
+    next(steps, None)
     oracles = [one for one in sentences if ORACLE in one.curves]
     rows = []
     for method in (*chosen, RANDOM, ORACLE):
@@ -146,7 +152,7 @@ def _check_size(translator: Translator, number: int, source: str, target: str, m
     has = f"Pair {number} has {sizes[0]} source and {sizes[1]} target tokens"
     if max(sizes) > LONGEST_LOOK + 1:
         raise DataError(f"{has}; at most {LONGEST_LOOK} on each side can be looked into. Leave the pair out.")
-    if "integrated-gradients" in methods and 3 * PARTS * sizes[1] * sum(sizes) > MOST:  # as `integrate` refuses it
+    if "integrated-gradients" in methods and takes_hours(*sizes):
         raise DataError(
             f"{has}, for which integrated gradients would take hours. Leave the pair out, or choose other methods."
         )
@@ -165,8 +171,10 @@ def _read(translator: Translator, source: str, target: str) -> _Sentence:
     return _Sentence(source, target, words, tokens, spaced)
 
 
-def _measure(translator: Translator, one: _Sentence, erasing: str, generator: np.random.Generator) -> _Sentence:
-    """The sentence with its curves and correlations."""
+def _measure(
+    translator: Translator, one: _Sentence, erasing: str, generator: np.random.Generator, steps: Iterator[int]
+) -> _Sentence:
+    """The sentence with its curves and correlations; takes `ROWS` of `steps`."""
     targets, sources = one.tokens
     size, rows = len(sources), sorted(generator.permutation(len(targets))[:ROWS].tolist())
     orders = {name: {row: [faithful.rank(found[row], generator)] for row in rows} for name, found in one.found.items()}
@@ -181,6 +189,7 @@ def _measure(translator: Translator, one: _Sentence, erasing: str, generator: np
     source, target = (torch.tensor([*ids, END], device=translator.device) for ids in (read, written))
     tables: list[dict[Words, float]] = []  # for each row: words that are erased -> log-probability
     for some, sets in work:
+        next(steps)
         first, last = targets[some[0]][0], targets[some[-1]][-1]
         case = Case(translator.model, source, target[: last + 1], first=first)
         groups = [[token for word in erased for token in sources[word]] for erased in sets]
@@ -189,6 +198,8 @@ def _measure(translator: Translator, one: _Sentence, erasing: str, generator: np
         for row in some:
             sums = values[:, [token - first for token in targets[row]]].sum(-1).tolist()
             tables.append(dict(zip(sets, sums, strict=True)))
+    for _ in range(ROWS - len(work)):
+        next(steps)
     for name, ranked in orders.items():
         pairs = zip(ranked.values(), tables, strict=True)
         drawn = [faithful.curves(order, table) for draws, table in pairs for order in draws]
@@ -202,7 +213,7 @@ def _measure(translator: Translator, one: _Sentence, erasing: str, generator: np
 
 
 def _kept(
-    translator: Translator, sentences: Sequence[_Sentence], methods: Sequence[str]
+    translator: Translator, sentences: Sequence[_Sentence], methods: Sequence[str], steps: Iterator[int]
 ) -> dict[str, dict[str, float]]:
     """What is left of each method's attributions after each part of the model is randomised: part -> similarity."""
     other = copy.copy(translator)
@@ -210,20 +221,29 @@ def _kept(
     kept: dict[str, dict[str, float]] = {method: {} for method in methods}
     for part in randomise(other.model) if sentences else ():
         for method in methods:
-            alike = (faithful.similarity(one.attribute(other, method), one.found[method]) for one in sentences)
+            alike = []
+            for one in sentences:
+                next(steps)
+                alike.append(faithful.similarity(one.attribute(other, method), one.found[method]))
             kept[method][part] = faithful.mean(alike)
     return kept
 
 
-def randomise(model: nn.Module) -> Iterator[str]:
-    """Shuffle the entries of every parameter, one part of a model after the other (a layer of a stack, or a module),
-    and yield the name of each once it is done: the last part first, which for a cascade (Adebayo et al. 2018) goes from
-    the output to the source. An embedding that is also the output comes last."""
-    generator, parts = torch.Generator().manual_seed(SEED), dict[str, list[nn.Parameter]]()
+def parts_of(model: nn.Module) -> dict[str, list[nn.Parameter]]:
+    """The parameters of each part of a model: a layer of a stack, or a module."""
+    parts: dict[str, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         first, second, *_ = *name.split("."), ""
         parts.setdefault(f"{first}.{second}" if second.isdigit() else first, []).append(parameter)
-    for part, parameters in reversed(parts.items()):
+    return parts
+
+
+def randomise(model: nn.Module) -> Iterator[str]:
+    """Shuffle the entries of every parameter, one of the `parts_of` a model after the other, and yield the name of each
+    once it is done: the last part first, which for a cascade (Adebayo et al. 2018) goes from the output to the source.
+    An embedding that is also the output comes last."""
+    generator = torch.Generator().manual_seed(SEED)
+    for part, parameters in reversed(parts_of(model).items()):
         for parameter in parameters:
             order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
             parameter.data = parameter.data.flatten()[order].view_as(parameter)

@@ -168,7 +168,7 @@ def add_attributions(
 ) -> Trace:  # fmt: skip
     """The trace with what `methods` find in its sentence; with `against`, compared with that word."""
     if not methods:
-        raise DataError("A word to compare with needs a method; pass by='gradient', for example.")
+        raise DataError("A word to compare with needs a method; pass by='occlusion-removed', for example.")
     if any(one["kind"] != "force" for one in trace.changes):
         raise DataError("An attribution explains the model as it is; leave out the what-ifs that change attention.")
     source, target = (torch.tensor(ids, device=translator.device) for ids in ([*read, END], written))

@@ -24,14 +24,13 @@ from regard.look.trace_data import BY, Attended, TraceData
 
 def attribute(case: Case, method: str) -> Attributed:
     """Attribute every target word of a sentence to its source words by one of `METHODS`."""
-    check_known("attribution method", method, METHODS)
+    check_method(case.model, method)
     if case.against is not None and not METHODS[method].contrasts:
-        able = ", ".join(name for name, one in METHODS.items() if one.contrasts)
+        able = ", ".join(name for name in methods_of(case.model) if METHODS[name].contrasts)
         raise ConfigError(
             f"The method {method!r} does not depend on the word that is written, so that two words cannot be compared "
             f"by it; compare them by one of: {able}."
         )
-    METHODS[method].needs(case.model)
     was_training, trained = case.model.training, [one for one in case.model.parameters() if one.requires_grad]
     case.model.eval().requires_grad_(False)
     try:
@@ -42,6 +41,16 @@ def attribute(case: Case, method: str) -> Attributed:
         case.model.train(was_training)
         for parameter in trained:
             parameter.requires_grad_()
+
+
+def check_method(model: nn.Module, method: str) -> None:
+    """Refuse a method that does not exist, or that is not defined for a model."""
+    check_known("attribution method", method, METHODS)
+    try:
+        METHODS[method].needs(model)
+    except ConfigError as error:
+        reason = str(error).removesuffix(".")
+        raise ConfigError(f"{reason}; attribute by one of: {', '.join(methods_of(model))}.") from None
 
 
 def _anything(model: nn.Module) -> None:

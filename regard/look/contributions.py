@@ -260,8 +260,7 @@ def attends(model: Any) -> list[str]:
     cross = [name for name in model.attention_layout.cross if modules[name].score is not uniform]
     if not cross:
         raise ConfigError(
-            f"{type(model).__name__} has no attention over the source words, but one vector for the whole sentence; "
-            f"attribute by gradient, integrated-gradients, occlusion-unknown or occlusion-removed."
+            f"{type(model).__name__} has no attention over the source words, but one vector for the whole sentence."
         )
     return cross
 
@@ -270,13 +269,9 @@ def layers_of(model: nn.Module) -> list[Any]:
     """The layers of a Transformer, the encoder's first; refuses other models."""
     layers = [module for module in model.modules() if isinstance(module, TransformerLayer)]
     if not any(layer.cross_attention is not None for layer in layers):
-        raise ConfigError(
-            f"{type(model).__name__} has no Transformer layers, through which this method goes; attribute by gradient, "
-            f"integrated-gradients, occlusion-unknown or occlusion-removed."
-        )
+        raise ConfigError(f"{type(model).__name__} has no Transformer layers, through which this method goes.")
     if not all(isinstance(layer.self_attention, MultiHead) for layer in layers):
         raise ConfigError(
-            "This decoder has a recurrence (SSRU) in place of self-attention, so that its layers cannot be multiplied; "
-            "attribute by gradient, integrated-gradients, occlusion-masked or attention."
+            "This decoder has a recurrence (SSRU) in place of self-attention, so that its layers cannot be multiplied."
         )
     return layers

@@ -36,7 +36,7 @@ def integrate(case: Case) -> Attributed:
     weight, over those of all parts. This is exact for one jump between two nodes. `gap` says how much was divided.
     """
     T, S, device = len(case.target), len(case.source), case.source.device
-    if PARTS * 3 * T * (T + S) > MOST:
+    if takes_hours(S, T):
         raise DataError(
             f"Integrated gradients of {S} source and {T} target tokens would take hours; use the method gradient, or a "
             "shorter sentence."
@@ -61,6 +61,11 @@ def integrate(case: Case) -> Attributed:
         rows, parts = (gap > COMPLETE).nonzero().flatten(), 4 * parts
         if not len(rows) or 3 * parts > case.steps:
             return Attributed(found, gap=gap)
+
+
+def takes_hours(source: int, target: int) -> bool:
+    """Whether integrated gradients of so many tokens are refused."""
+    return PARTS * 3 * target * (source + target) > MOST
 
 
 def _place(changes: Tensor, parts: int) -> Tensor:
