@@ -375,6 +375,26 @@ def test_a_sentence_of_two_cues_is_translated_whole() -> None:
     assert place_tags(segment, found) == f"un{times}deux"
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "whole"),
+    [
+        ("<v Anna>a b", "<v Anna>c <c.red.big>d</c> e", True),
+        ("a b", "{\\an8}c <i>d</i> e", True),
+        ("<v Anna>a b</v>", "<v Anna>c d e</v>", True),
+        ("<v Anna>a b", "<v Bob>c d e", False),  # somebody else speaks
+    ],
+)
+def test_what_applies_to_a_cue_stays_in_it(one: str, other: str, whole: bool) -> None:
+    time = "00:0{}.000 --> 00:0{}.000\n"
+    text = f"WEBVTT\n\n{time.format(1, 2)}{one}\n\n{time.format(3, 4)}{other}\n"
+    document = read_document(text.encode(), "x.vtt")
+    assert [segment.text for segment in document.segments] == (["a b c d e"] if whole else ["a b", "c d e"])
+    links = " ".join(f"{at}-{at}" for at in range(5)) if whole else ""
+    found = [aligned(segment, segment.text.upper(), links) for segment in document.segments]
+    written = re.sub(r"(?<![<{/\w.\\])\b[a-e]\b", lambda word: word[0].upper(), text)
+    assert document.write(found).decode() == written
+
+
 # --- archives
 
 

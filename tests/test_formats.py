@@ -15,6 +15,7 @@ from regard.files.place import place_tags, spell
 from regard.files.segment import (
     Aligned,
     Link,
+    Review,
     Segment,
     Sentence,
     find_placeholders,
@@ -173,6 +174,7 @@ def test_an_elided_word_belongs_to_the_next_one() -> None:
     links = ("really", "vraiment"), ("not", "n'"), ("have", "ai")
     assert spanned("<b>really not</b> have", "vraiment n'ai", *links) == "<b>vraiment</b> n'ai"
     assert spanned("<b>really not</b> have", "vraiment n' ai", *links) == "<b>vraiment n'</b> ai"
+    assert spanned("really not {x} have", "vraiment n'ai", *links) == "vraiment {x} n'ai"
 
 
 @pytest.mark.parametrize(
@@ -326,6 +328,22 @@ def test_a_target_of_empty_segments_is_no_translation() -> None:
     text = XLIFF.replace("<target>Fait</target>", '<target><mrk mtype="seg" mid="0"/><mrk mid="1"></mrk></target>')
     more = len(read_document(text.encode(), "x.xlf").segments) - len(read_document(XLIFF.encode(), "x.xlf").segments)
     assert more == XLIFF.count("<target>Fait</target>") == 1
+
+
+def test_what_an_xliff_file_protects_or_segments_stays_so() -> None:
+    marked = '<mrk mtype="seg" mid="1">a cat.</mrk> <mrk mtype="protected">Big Ben</mrk> x\n  b.'
+    text = (
+        '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en">'
+        '<trans-unit id="1" approved="yes" xml:space="preserve"><source>a cat. Big Ben x\n  b.</source>'
+        f"<seg-source>{marked}</seg-source></trans-unit></file></xliff>"
+    )
+    document = read_document(text.encode(), "x.xlf")
+    (segment,) = document.segments
+    assert segment.text == "a cat. x b."
+    found = aligned(segment, "A CAT. X B.", "0-0 1-1 2-2 3-3 4-4 5-5")
+    assert found == marked.replace("a cat.", "A CAT.").replace(" x", " X").replace("b.", "B.")
+    reviewed, finished = (document.write([found], "fr", Review(fuzzy)).decode() for fuzzy in (True, False))
+    assert "approved" not in reviewed and 'approved="yes"' in finished  # what waits for a review is not approved
 
 
 @pytest.mark.parametrize(

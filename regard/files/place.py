@@ -248,8 +248,7 @@ class Placer:
         if chosen is None:
             return None
         begin, end = chosen
-        # An elided word (n', l') belongs to the word that follows it.
-        while end - begin > 1 and self.text[(after := self.target[end - 1][1]) - 1] in "'’" and after in self.begun:
+        while end - begin > 1 and self._elided(end - 1):
             end -= 1
         # Punctuation at its ends is inside only if the source has some there.
         opens, closes = (self.segment.text[at : at + 1] for at in (pair.source[0], pair.source[1] - 1))
@@ -298,7 +297,14 @@ class Placer:
         else:
             near = bisect_left(self.words, after)
             gap = self.linking[self.words[near]][0] if near < len(self.words) else within[1]
+        while within[0] < gap < len(self.target) and self._elided(gap - 1):
+            gap -= 1
         return min(max(gap, within[0]), within[1])
+
+    def _elided(self, number: int) -> bool:
+        """Whether a target word is elided (n', l'): it belongs to the word that follows it."""
+        after = self.target[number][1]
+        return self.text[after - 1] in "'’" and after in self.begun
 
     def _closing(self, after: int) -> int | None:
         """The first word of a target sentence's closing punctuation, if the source has only that from `after` on."""
