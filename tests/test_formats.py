@@ -343,7 +343,37 @@ def test_what_an_xliff_file_protects_or_segments_stays_so() -> None:
     found = aligned(segment, "A CAT. X B.", "0-0 1-1 2-2 3-3 4-4 5-5")
     assert found == marked.replace("a cat.", "A CAT.").replace(" x", " X").replace("b.", "B.")
     reviewed, finished = (document.write([found], "fr", Review(fuzzy)).decode() for fuzzy in (True, False))
-    assert "approved" not in reviewed and 'approved="yes"' in finished  # what waits for a review is not approved
+    assert "approved" not in reviewed
+    assert 'approved="yes"' in finished
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("md", "A WORD[^1] B.[^n] C\n"),  # a footnote stays at its word
+        ("html", "<p>A WORD<sup id=x><a href=#y>1</a></sup> B.<sup>[2]</sup> CO<sub>2</sub>, X<br> Y</p>"),
+        ("md", "1986\\. A B\n"),  # words are no marker of a list
+        ("md", "- \\- A\\\n\\# B\n"),
+        ("md", "\\+ A > B\n"),
+        ("md", "- 1. A\n"),
+        ("md", "| A \\| B | `x\\|y` C |\n|---|---|\n"),
+        ("md", "A :smile: B :+1: AT 12:30:45, $x^2 + y$ IS $5 OR $6\n"),
+        ("md", "A\n$$\nx = y\n$$\nB\n"),
+        ("md", "TERM\n: WHAT IT IS\n"),
+        ("md", "> [!NOTE]\n> A B\n\n::: warning c\nA B\n:::\n\n# A\n{: .c}\n\n[TOC]\n"),
+        ("md", '!!! note "c"\n    A B\n\n    C D\n\n        x = y\n'),
+    ],
+)
+def test_marks_of_a_dialect_stay_where_they_are(kind: str, text: str) -> None:
+    document = read_document(text.encode(), f"x.{kind}")
+    words = [split_words(segment.text, (0, len(segment.text))) for segment in document.segments]
+    links = [" ".join(f"{at}-{at}" for at in range(len(some))) for some in words]
+    # Another text with the same words, so that nothing is copied from the source.
+    found = [
+        aligned(segment._replace(inner="", text=segment.text.lower()), segment.text, some)
+        for segment, some in zip(document.segments, links, strict=True)
+    ]
+    assert document.write(found).decode() == text
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ VOID = frozenset((
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr",
 ))  # fmt: skip
 CODE = frozenset(("code", "kbd", "samp", "var", "tt", "math", "svg", "pre", "textarea"))  # not natural language
+NOTES = frozenset(("sup", "sub"))
 RAW = frozenset(("script", "style"))  # contain no tags
 _NAME = re.compile(r"[A-Za-z_:][^\s/>]*")
 _STOP = re.compile(r"[>\"']")
@@ -128,12 +129,28 @@ def join_kept(tokens: Iterable[Markup], rules: Rules) -> Iterator[Markup]:
         yield Markup("".join(parts), "" if rules.is_inline(kept) else kept, empty=True)
 
 
+def join_notes(run: list[Markup]) -> Iterator[Markup]:
+    """The tokens, with every superscript or subscript without letters that ends a word, such as a footnote, as one."""
+    at = 0
+    while at < len(run):
+        token, last = run[at], at
+        if token.name in NOTES and not token.closing and not token.empty:
+            last = next((n for n in range(at + 1, min(at + 10, len(run))) if run[n].name == token.name), at)
+        inside, after = run[at + 1 : last], run[last + 1].raw[:1] if last + 1 < len(run) else ""
+        text = "".join(one.raw for one in inside if one.name is None)
+        if last > at and run[last].closing and not any(map(str.isalpha, unescape(text))) and not after.isalnum():
+            token = Markup("".join(one.raw for one in run[at : last + 1]), "")
+            at = last
+        yield token
+        at += 1
+
+
 def segment(run: list[Markup], rules: Rules, write: Callable[[str], str] | None = None) -> Iterator[Part]:
     """The tokens of inline text as a segment without surrounding white space; unchanged if they have no words."""
     raw = "".join(token.raw for token in run)
     start, end = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
     builder = Builder(collapse=True)
-    for token in run:
+    for token in join_notes(run):
         if token.name is None:
             builder.words(unescape(token.raw))
         else:

@@ -94,6 +94,10 @@ def write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
             last = "\n"
         else:
             apart = tag.before or tag.after
+            if last == " " and _ends_a_word(tag):
+                parts[-1] = parts[-1].rstrip(" ")
+                last = "."
+                apart = False
             if last and not last.isspace() and (tag.before or (apart and last.isalnum())):
                 parts.append(" ")
             parts.append(tag.raw)
@@ -157,6 +161,10 @@ def _fragments(segment: Segment, found: Aligned) -> list[Fragment]:
         tag = next(kept[tag.kind]) if tag and tag.kind in kept else tag
         placed.append(Fragment(tag.raw if tag else text, tag))
     return space_breaks(placed)
+
+
+def _ends_a_word(tag: Tag) -> bool:
+    return tag.kind == "void" and tag.after and not tag.before
 
 
 class Placer:
@@ -301,6 +309,11 @@ class Placer:
             gap -= 1
         return min(max(gap, within[0]), within[1])
 
+    def _after(self, tag: Tag, within: Range) -> int:
+        """As `_gap`; a footnote and other tags that only the following word is apart from stay at the previous one."""
+        behind = self.linking.get(bisect_left(self.starts, tag.at) - 1) if _ends_a_word(tag) else None
+        return min(max(behind[-1] + 1, within[0]), within[1]) if behind else self._gap(tag.at, within)
+
     def _elided(self, number: int) -> bool:
         """Whether a target word is elided (n', l'): it belongs to the word that follows it."""
         after = self.target[number][1]
@@ -331,7 +344,7 @@ class Placer:
         inside: list[tuple[Range, Node | Tag]] = [(pair.words, pair) for pair in node.inside]
         reached = node.words[0]
         for tag in node.single:
-            gap, _ = self._outside(self._gap(tag.at, node.words), tag.at, node)
+            gap, _ = self._outside(self._after(tag, node.words), tag.at, node)
             if tag.kind != "word":
                 gap, _ = self._outside(max(gap, reached), tag.at, node)
                 reached = gap = max(gap, reached)

@@ -70,7 +70,7 @@ def segment(cues: list[list[str]], unescape: Callable[[str], str], escape: Calla
     start = dash.end() if dash else len(raw) - len(raw.lstrip())
     end = len(raw.rstrip())
     builder = Builder(collapse=True, find=lambda text: ())
-    reached = 0
+    reached, ending = 0, ""
     for number, part in enumerate(lines):
         last = number == len(lines) - 1
         begin, stop = max(start, reached) - reached, (end - reached if last else len(part.rstrip()))
