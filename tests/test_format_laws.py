@@ -604,6 +604,21 @@ def control_of(draw: random.Random, depth: int = 0) -> str:
     ))  # fmt: skip
 
 
+def test_a_break_in_a_run_of_its_own_and_a_note_part_words_as_they_should() -> None:
+    def run(text: str) -> str:
+        return f'<w:r><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+    between = "<w:r><w:rPr><w:b/></w:rPr><w:br/></w:r>", "<w:r><w:tab/></w:r>"
+    line = run("one") + between[0] + run("two") + between[1] + run("soft\u00adly \u200fthree")
+    body = f"<w:document {W}><w:body><w:p>{line}</w:p></w:body></w:document>"
+    (segment,) = read_document(archive({"word/document.xml": body}), "x.docx").segments
+    assert segment.text == "one two softly three"
+    assert [tag.kind for tag in segment.tags] == ["break", "break"]
+    page = '<x xmlns:text="t"><text:p>one<text:note>1</text:note> two</text:p></x>'
+    (segment,) = read_document(archive({"content.xml": page}), "x.odt").segments
+    assert aligned(segment, "UN DEUX", "0-0 1-1") == "UN<text:note>1</text:note> DEUX"
+
+
 def test_controls_of_any_form_leave_a_document_that_can_be_read() -> None:
     draw = random.Random(3)
     for _ in range(300):

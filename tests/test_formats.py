@@ -351,6 +351,7 @@ def test_what_an_xliff_file_protects_or_segments_stays_so() -> None:
     ("kind", "text"),
     [
         ("md", "A WORD[^1] B.[^n] C\n"),  # a footnote stays at its word
+        ("vtt", "WEBVTT\n\n00:08.000 --> 00:09.000\nA <00:08.500>B <00:08.700>C\n"),
         ("html", "<p>A WORD<sup id=x><a href=#y>1</a></sup> B.<sup>[2]</sup> CO<sub>2</sub>, X<br> Y</p>"),
         ("md", "1986\\. A B\n"),  # words are no marker of a list
         ("md", "- \\- A\\\n\\# B\n"),
@@ -401,6 +402,31 @@ def test_po_without_a_header_or_its_charset_gets_them(head: str) -> None:
     assert (entry.msgid, entry.msgstr) == ("Open", "Été")
     assert found.metadata["Content-Type"] == "text/plain; charset=UTF-8"
     assert found.metadata["Language"] == "fr"
+
+
+@pytest.mark.parametrize(
+    ("message", "words", "expected"),
+    [
+        ("&Open", "Open", "&OPEN"),
+        ("Save &as...", "Save as...", "&SAVE AS..."),
+        ("Sa&ve", "Save", "&SAVE"),
+        ("_Print\\tCtrl+P", "Print", "_PRINT\\tCtrl+P"),
+        ("(_Help)", "(Help)", "(_HELP)"),
+        # No such sign:
+        ("R&D here", "R&D here", "R&D HERE"),
+        ("you & me", "you & me", "YOU & ME"),
+        ("the _id and &nbsp; x", "the _id and x", "THE _ID AND &nbsp; X"),
+        ("&One &two", "&One &two", "&ONE &TWO"),
+    ],
+)
+def test_the_keys_of_a_menu_stay(message: str, words: str, expected: str) -> None:
+    document = read_document(f'msgid ""\nmsgstr ""\n\nmsgid "{message}"\nmsgstr ""\n'.encode(), "x.po")
+    (segment,) = document.segments
+    assert segment.text == words
+    links = " ".join(f"{at}-{at}" for at in range(len(split_words(words, (0, len(words))))))
+    written = document.write([aligned(segment, words.upper(), links)]).decode()
+    assert written.endswith(f'msgstr "{expected}"\n')
+    assert document.write([segment.inner]).decode().endswith(f'msgstr "{message}"\n')  # as the source
 
 
 def test_placeholders_with_only_punctuation_between_them_are_one() -> None:

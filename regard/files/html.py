@@ -53,6 +53,7 @@ class Rules(NamedTuple):
     void: Collection[str] = VOID
     raw: Collection[str] = RAW
     breaks: Collection[str] = ()  # elements that are white space inside a sentence
+    notes: Collection[str] = ()  # elements that belong to the word before them, among those in `kept`
     ignore_case: bool = True
 
     def is_inline(self, name: str) -> bool:
@@ -119,14 +120,14 @@ def join_kept(tokens: Iterable[Markup], rules: Rules) -> Iterator[Markup]:
             if token.name == kept and not token.empty:
                 depth += -1 if token.closing else 1
             if not depth:
-                yield Markup("".join(parts), "" if rules.is_inline(kept) else kept, empty=True)
+                yield Markup("".join(parts), "" if rules.is_inline(kept) else kept, empty=kept not in rules.notes)
                 kept = ""
         elif begins and (token.name in rules.kept or _KEPT.search(token.raw)):
             kept, depth, parts = str(token.name), 1, [token.raw]
         else:
             yield token
     if kept:
-        yield Markup("".join(parts), "" if rules.is_inline(kept) else kept, empty=True)
+        yield Markup("".join(parts), "" if rules.is_inline(kept) else kept, empty=kept not in rules.notes)
 
 
 def join_notes(run: list[Markup]) -> Iterator[Markup]:

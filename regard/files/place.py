@@ -78,7 +78,7 @@ def write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
             after = "%"
     parts: list[str] = []
     last = ""
-    for (text, tag), ahead in zip(fragments, following, strict=True):
+    for number, ((text, tag), ahead) in enumerate(zip(fragments, following, strict=True)):
         if tag is None:
             if last == "\n" and text[:1] == " ":  # a break replaces the space
                 text = text[1:]
@@ -102,6 +102,8 @@ def write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
                 parts.append(" ")
             parts.append(tag.raw)
             last = "%"
+            if tag.kind == "void" and not tag.after and number + 1 < len(fragments) and fragments[number + 1].text:
+                apart = apart and fragments[number + 1].tag is not None  # written at the word that it begins
             if ahead and not ahead.isspace() and (tag.after or (apart and ahead.isalnum())):
                 parts.append(" ")
                 last = " "
