@@ -497,7 +497,9 @@ SIZE = 1 << 15
     [("html", piece) for piece in ("<!--", "<a b='", "<b>", "<b>a </b>", "a <i>", "<code>a", "</i>", "{")]
     + [("html", piece) for piece in ("%", "&", "<", "a {", "a@", "a.", "http://")]
     + [("md", piece) for piece in ("*a ", "**", "`", "[", "![a", "](", "[a](", "_a", "<b>a", "\\", "|")]
-    + [("md", piece) for piece in ("> ", "a\n", "~~~\n")]
+    + [("md", piece) for piece in ("> ", "a\n", "~~~\n", "\n" + "> " * 40, "$a", "$$\n", ":a", ":::\n", "!!! a\n")]
+    + [("html", piece) for piece in ("<sup>", "<sup>1", "<sup>1</sup>")]
+    + [("srt", piece) for piece in ("{a}", "<v a>", "a\n\n00:00:01,000 --> 00:00:02,000\n{a} <v b>")]
     + [("srt", "<i>a "), ("txt", "{a "), ("txt", "<%"), ("txt", "a"), ("po", '"'), ("po", "#, fuzzy\n")],
 )  # fmt: skip
 def test_time_grows_with_the_text_and_no_faster(kind: str, piece: str) -> None:

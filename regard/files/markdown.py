@@ -42,7 +42,7 @@ _BLOCK = re.compile(
 )  # fmt: skip
 _ONE_TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*(?:[\s/][^<>]*)?>\s*$")
 _CELL = re.compile(r"(?<!\\)\|")
-_ALERT = re.compile(r"(?:[ \t]{0,3}>[ \t]?)+\[![A-Za-z]+\][+-]?\s*+")
+_ALERT = re.compile(r"(?:[ \t]{0,3}+>[ \t]?+)++\[![A-Za-z]+\][+-]?\s*+")
 # What begins another block at the start of a line, and what a backslash goes before.
 _MARKER = re.compile(
     r"(?P<line>(?:^|\n)[ \t]*+\d{0,9})(?=(?<=\d)[.)](?:\s|$)|(?<!\d)(?:[-+:](?:\s|$)|#{1,6}(?:\s|$)|>|~~~))"
