@@ -358,6 +358,7 @@ def test_what_an_xliff_file_protects_or_segments_stays_so() -> None:
         ("md", "\\+ A > B\n"),
         ("md", "- 1. A\n"),
         ("md", "| A \\| B | `x\\|y` C |\n|---|---|\n"),
+        ("md", "A ISSUE #12 B (#3).\n"),
         ("md", "A :smile: B :+1: AT 12:30:45, $x^2 + y$ IS $5 OR $6\n"),
         ("md", "A\n$$\nx = y\n$$\nB\n"),
         ("md", "TERM\n: WHAT IT IS\n"),

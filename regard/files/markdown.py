@@ -56,6 +56,7 @@ _BREAK = re.compile(r"(?:(?<! ) {2,}+|\\)\r?$")
 _TOKEN = re.compile(
     r"(?P<escaped>\\[!-/:-@\[-`{-~])|(?P<code>`+)|(?P<note>\[\^[^\]\s]+\])|(?P<image>!\[)|(?P<open>\[)|(?P<close>\])"
     r"|(?P<marks>\*+|_+|~~)|(?P<short>(?<![\w:]):(?:[+-]1|[a-z][a-z0-9_+-]{0,50}):(?![\w:]))"
+    r"|(?P<issue>\(#\d{1,9}\)|(?<![\w&#/])#\d{1,9}(?!\w))"
     r"|(?P<math>\$\$[^$\n]{1,500}\$\$|(?<![\w$])\$(?![\s$])[^$\n]{0,500}(?<![\s$\\])\$(?![\w$]))"
     r"|(?P<auto><(?:https?|mailto):[^<>\s]*>)|(?P<tag><[/!?A-Za-z])|(?P<bare>https?://[^\s<>)\]]+)"
 )
@@ -286,7 +287,7 @@ def find_marks(text: str) -> list[Mark]:
         elif kind == "tag":
             end = html.tag_end(text[start : start + LONGEST_TAG])
             new = [] if end is None else [Mark(start, start + end, "tag")]
-        elif kind in ("escaped", "auto", "bare", "note", "short", "math"):
+        elif kind in ("escaped", "auto", "bare", "note", "short", "issue", "math"):
             new = [Mark(start, at, "escape" if kind == "escaped" else "note" if kind == "note" else "word")]
         elif count > MOST_MARKS:
             continue
