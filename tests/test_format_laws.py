@@ -378,6 +378,26 @@ def test_a_sentence_of_two_cues_is_translated_whole() -> None:
     assert place_tags(segment, found) == f"un{times}deux"
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "whole"),
+    [
+        ("<v Anna>a b", "<v Anna>c <c.red.big>d</c> e", True),
+        ("a b", "{\\an8}c <i>d</i> e", True),
+        ("<v Anna>a b</v>", "<v Anna>c d e</v>", True),
+        ("<v Anna>a b", "<v Bob>c d e", False),  # somebody else speaks
+    ],
+)
+def test_what_applies_to_a_cue_stays_in_it(one: str, other: str, whole: bool) -> None:
+    time = "00:0{}.000 --> 00:0{}.000\n"
+    text = f"WEBVTT\n\n{time.format(1, 2)}{one}\n\n{time.format(3, 4)}{other}\n"
+    document = read_document(text.encode(), "x.vtt")
+    assert [segment.text for segment in document.segments] == (["a b c d e"] if whole else ["a b", "c d e"])
+    links = " ".join(f"{at}-{at}" for at in range(5)) if whole else ""
+    found = [aligned(segment, segment.text.upper(), links) for segment in document.segments]
+    written = re.sub(r"(?<![<{/\w.\\])\b[a-e]\b", lambda word: word[0].upper(), text)
+    assert document.write(found).decode() == written
+
+
 # --- archives
 
 
@@ -585,6 +605,21 @@ def control_of(draw: random.Random, depth: int = 0) -> str:
         f"<w:sdtContent>{inner}</w:sdtContent>",
         f"<w:hyperlink>{inner}</w:hyperlink>",
     ))  # fmt: skip
+
+
+def test_a_break_in_a_run_of_its_own_and_a_note_part_words_as_they_should() -> None:
+    def run(text: str) -> str:
+        return f'<w:r><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+    between = "<w:r><w:rPr><w:b/></w:rPr><w:br/></w:r>", "<w:r><w:tab/></w:r>"
+    line = run("one") + between[0] + run("two") + between[1] + run("soft\u00adly \u200fthree")
+    body = f"<w:document {W}><w:body><w:p>{line}</w:p></w:body></w:document>"
+    (segment,) = read_document(archive({"word/document.xml": body}), "x.docx").segments
+    assert segment.text == "one two softly three"
+    assert [tag.kind for tag in segment.tags] == ["break", "break"]
+    page = '<x xmlns:text="t"><text:p>one<text:note>1</text:note> two</text:p></x>'
+    (segment,) = read_document(archive({"content.xml": page}), "x.odt").segments
+    assert aligned(segment, "UN DEUX", "0-0 1-1") == "UN<text:note>1</text:note> DEUX"
 
 
 def test_controls_of_any_form_leave_a_document_that_can_be_read() -> None:

@@ -15,6 +15,7 @@ from regard.files.place import Fragment, place_tags, space_breaks, spell
 from regard.files.segment import (
     Aligned,
     Link,
+    Review,
     Segment,
     Sentence,
     Tag,
@@ -182,6 +183,7 @@ def test_an_elided_word_belongs_to_the_next_one() -> None:
     assert (
         spanned("<b>the</b> friend", "l'ami", ("the", "l'"), ("friend", "ami")) == "<b>l'</b>ami"
     )  # nothing else is left
+    assert spanned("really not {x} have", "vraiment n'ai", *links) == "vraiment {x} n'ai"
 
 
 @pytest.mark.parametrize(
@@ -337,6 +339,54 @@ def test_a_target_of_empty_segments_is_no_translation() -> None:
     assert more == XLIFF.count("<target>Fait</target>") == 1
 
 
+def test_what_an_xliff_file_protects_or_segments_stays_so() -> None:
+    marked = '<mrk mtype="seg" mid="1">a cat.</mrk> <mrk mtype="protected">Big Ben</mrk> x\n  b.'
+    text = (
+        '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en">'
+        '<trans-unit id="1" approved="yes" xml:space="preserve"><source>a cat. Big Ben x\n  b.</source>'
+        f"<seg-source>{marked}</seg-source></trans-unit></file></xliff>"
+    )
+    document = read_document(text.encode(), "x.xlf")
+    (segment,) = document.segments
+    assert segment.text == "a cat. x b."
+    found = aligned(segment, "A CAT. X B.", "0-0 1-1 2-2 3-3 4-4 5-5")
+    assert found == marked.replace("a cat.", "A CAT.").replace(" x", " X").replace("b.", "B.")
+    reviewed, finished = (document.write([found], "fr", Review(fuzzy)).decode() for fuzzy in (True, False))
+    assert "approved" not in reviewed
+    assert 'approved="yes"' in finished
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("md", "A WORD[^1] B.[^n] C\n"),  # a footnote stays at its word
+        ("vtt", "WEBVTT\n\n00:08.000 --> 00:09.000\nA <00:08.500>B <00:08.700>C\n"),
+        ("html", "<p>A WORD<sup id=x><a href=#y>1</a></sup> B.<sup>[2]</sup> CO<sub>2</sub>, X<br> Y</p>"),
+        ("md", "1986\\. A B\n"),  # words are no marker of a list
+        ("md", "- \\- A\\\n\\# B\n"),
+        ("md", "\\+ A > B\n"),
+        ("md", "- 1. A\n"),
+        ("md", "| A \\| B | `x\\|y` C |\n|---|---|\n"),
+        ("md", "A ISSUE #12 B (#3).\n"),
+        ("md", "A :smile: B :+1: AT 12:30:45, $x^2 + y$ IS $5 OR $6\n"),
+        ("md", "A\n$$\nx = y\n$$\nB\n"),
+        ("md", "TERM\n: WHAT IT IS\n"),
+        ("md", "> [!NOTE]\n> A B\n\n::: warning c\nA B\n:::\n\n# A\n{: .c}\n\n[TOC]\n"),
+        ("md", '!!! note "c"\n    A B\n\n    C D\n\n        x = y\n'),
+    ],
+)
+def test_marks_of_a_dialect_stay_where_they_are(kind: str, text: str) -> None:
+    document = read_document(text.encode(), f"x.{kind}")
+    words = [split_words(segment.text, (0, len(segment.text))) for segment in document.segments]
+    links = [" ".join(f"{at}-{at}" for at in range(len(some))) for some in words]
+    # Another text with the same words, so that nothing is copied from the source.
+    found = [
+        aligned(segment._replace(inner="", text=segment.text.lower()), segment.text, some)
+        for segment, some in zip(document.segments, links, strict=True)
+    ]
+    assert document.write(found).decode() == text
+
+
 @pytest.mark.parametrize(
     "around",
     [
@@ -362,6 +412,31 @@ def test_po_without_a_header_or_its_charset_gets_them(head: str) -> None:
     assert (entry.msgid, entry.msgstr) == ("Open", "Été")
     assert found.metadata["Content-Type"] == "text/plain; charset=UTF-8"
     assert found.metadata["Language"] == "fr"
+
+
+@pytest.mark.parametrize(
+    ("message", "words", "expected"),
+    [
+        ("&Open", "Open", "&OPEN"),
+        ("Save &as...", "Save as...", "&SAVE AS..."),
+        ("Sa&ve", "Save", "&SAVE"),
+        ("_Print\\tCtrl+P", "Print", "_PRINT\\tCtrl+P"),
+        ("(_Help)", "(Help)", "(_HELP)"),
+        # No such sign:
+        ("R&D here", "R&D here", "R&D HERE"),
+        ("you & me", "you & me", "YOU & ME"),
+        ("the _id and &nbsp; x", "the _id and x", "THE _ID AND &nbsp; X"),
+        ("&One &two", "&One &two", "&ONE &TWO"),
+    ],
+)
+def test_the_keys_of_a_menu_stay(message: str, words: str, expected: str) -> None:
+    document = read_document(f'msgid ""\nmsgstr ""\n\nmsgid "{message}"\nmsgstr ""\n'.encode(), "x.po")
+    (segment,) = document.segments
+    assert segment.text == words
+    links = " ".join(f"{at}-{at}" for at in range(len(split_words(words, (0, len(words))))))
+    written = document.write([aligned(segment, words.upper(), links)]).decode()
+    assert written.endswith(f'msgstr "{expected}"\n')
+    assert document.write([segment.inner]).decode().endswith(f'msgstr "{message}"\n')  # as the source
 
 
 def test_placeholders_with_only_punctuation_between_them_are_one() -> None:
@@ -490,7 +565,9 @@ SIZE = 1 << 15
     [("html", piece) for piece in ("<!--", "<a b='", "<b>", "<b>a </b>", "a <i>", "<code>a", "</i>", "{")]
     + [("html", piece) for piece in ("%", "&", "<", "a {", "a@", "a.", "http://")]
     + [("md", piece) for piece in ("*a ", "**", "`", "[", "![a", "](", "[a](", "_a", "<b>a", "\\", "|")]
-    + [("md", piece) for piece in ("> ", "a\n", "~~~\n")]
+    + [("md", piece) for piece in ("> ", "a\n", "~~~\n", "\n" + "> " * 40, "$a", "$$\n", ":a", ":::\n", "!!! a\n")]
+    + [("html", piece) for piece in ("<sup>", "<sup>1", "<sup>1</sup>")]
+    + [("srt", piece) for piece in ("{a}", "<v a>", "a\n\n00:00:01,000 --> 00:00:02,000\n{a} <v b>")]
     + [("srt", "<i>a "), ("txt", "{a "), ("txt", "<%"), ("txt", "a"), ("po", '"'), ("po", "#, fuzzy\n")],
 )  # fmt: skip
 def test_time_grows_with_the_text_and_no_faster(kind: str, piece: str) -> None:

@@ -52,6 +52,8 @@ def translate_file(
     """
     file, out, trust = Path(file), Path(out), Trust(confidence, min_confidence)
     check_not_input(out, file)
+    if file.is_dir():
+        raise DataError(f"{file} is a folder; give one file.")
     memory = out.suffix.lower() == ".tmx"
     languages = {translator.source_language, translator.target_language} - {""}
     name, result = ("text.txt" if language_of(path.name) in languages else path.name for path in (file, out))

@@ -110,7 +110,8 @@ _TEXT = html.Rules(
         "text:note", "draw:frame", "office:annotation", "office:automatic-styles", "office:styles", "office:scripts",
         "office:font-face-decls", "text:sequence-decls", "text:tracked-changes", "table:calculation-settings",
     )),
-    void=(), raw=(), breaks=frozenset(("text:line-break", "text:s", "text:tab")), ignore_case=False,
+    void=(), raw=(), breaks=frozenset(("text:line-break", "text:s", "text:tab")),
+    notes=frozenset(("text:note", "office:annotation")), ignore_case=False,
 )  # fmt: skip
 ODT = Members(re.compile(r"content\.xml|styles\.xml"))
 read_odt = partial(read_members, read=partial(html.read, rules=_TEXT))
@@ -186,7 +187,9 @@ class Names(NamedTuple):
             if len(run) == 1 and first.name and not first.empty:
                 (builder.close if first.closing else builder.open)(close + whole + begin, first.name)
             else:
-                builder.mark(close + whole + begin, "break" if name in self.breaks else "void")
+                inside = [token for token in run[1:-1] if not token.raw.startswith(f"<{p}rPr")] or [first]
+                broken = all(token.empty and (token.name or "").removeprefix(p) in self.breaks for token in inside)
+                builder.mark(close + whole + begin, "break" if broken or name in self.breaks else "void")
         opening, empty = f"<{p}r>{base}{text}", f"<{p}r>{base}{text}{close}"
 
         def wrap(inner: str) -> str:

@@ -21,6 +21,7 @@ VOID = frozenset((
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr",
 ))  # fmt: skip
 CODE = frozenset(("code", "kbd", "samp", "var", "tt", "math", "svg", "pre", "textarea"))  # not natural language
+NOTES = frozenset(("sup", "sub"))
 RAW = frozenset(("script", "style"))  # contain no tags
 _NAME = re.compile(r"[A-Za-z_:][^\s/>]*")
 _STOP = re.compile(r"[>\"']")
@@ -52,6 +53,7 @@ class Rules(NamedTuple):
     void: Collection[str] = VOID
     raw: Collection[str] = RAW
     breaks: Collection[str] = ()  # elements that are white space inside a sentence
+    notes: Collection[str] = ()  # elements that belong to the word before them, among those in `kept`
     ignore_case: bool = True
 
     def is_inline(self, name: str) -> bool:
@@ -118,14 +120,30 @@ def join_kept(tokens: Iterable[Markup], rules: Rules) -> Iterator[Markup]:
             if token.name == kept and not token.empty:
                 depth += -1 if token.closing else 1
             if not depth:
-                yield Markup("".join(parts), "" if rules.is_inline(kept) else kept, empty=True)
+                yield Markup("".join(parts), "" if rules.is_inline(kept) else kept, empty=kept not in rules.notes)
                 kept = ""
         elif begins and (token.name in rules.kept or _KEPT.search(token.raw)):
             kept, depth, parts = str(token.name), 1, [token.raw]
         else:
             yield token
     if kept:
-        yield Markup("".join(parts), "" if rules.is_inline(kept) else kept, empty=True)
+        yield Markup("".join(parts), "" if rules.is_inline(kept) else kept, empty=kept not in rules.notes)
+
+
+def join_notes(run: list[Markup]) -> Iterator[Markup]:
+    """The tokens, with every superscript or subscript without letters that ends a word, such as a footnote, as one."""
+    at = 0
+    while at < len(run):
+        token, last = run[at], at
+        if token.name in NOTES and not token.closing and not token.empty:
+            last = next((n for n in range(at + 1, min(at + 10, len(run))) if run[n].name == token.name), at)
+        inside, after = run[at + 1 : last], run[last + 1].raw[:1] if last + 1 < len(run) else ""
+        text = "".join(one.raw for one in inside if one.name is None)
+        if last > at and run[last].closing and not any(map(str.isalpha, unescape(text))) and not after.isalnum():
+            token = Markup("".join(one.raw for one in run[at : last + 1]), "")
+            at = last
+        yield token
+        at += 1
 
 
 def segment(run: list[Markup], rules: Rules, write: Callable[[str], str] | None = None) -> Iterator[Part]:
@@ -133,7 +151,7 @@ def segment(run: list[Markup], rules: Rules, write: Callable[[str], str] | None 
     raw = "".join(token.raw for token in run)
     start, end = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
     builder = Builder(collapse=True)
-    for token in run:
+    for token in join_notes(run):
         if token.name is None:
             builder.words(unescape(token.raw))
         else:

@@ -13,10 +13,11 @@ from regard.files import html
 from regard.files.segment import Builder, Part, framed
 
 _FENCE = re.compile(r"\s{0,3}(?:>\s?)*\s*(`{3,}|~{3,})")
-# The prefix of a line: quotes, then a list marker with an optional box, a heading, or a footnote mark.
+# The prefix of a line: quotes, then a list marker with an optional box, a heading, a footnote mark, or the colon of a
+# definition.
 _PREFIX = re.compile(
     r"(?:[ \t]{0,3}>[ \t]?)*[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|#{1,6}[ \t]+"
-    r"|\[\^[^\]\s]+\]:[ \t]+)?"
+    r"|\[\^[^\]\s]+\]:[ \t]+|:[ \t]+)?"
 )
 _QUOTE = re.compile(r"(?:[ \t]{0,3}>[ \t]?)*")
 _START = re.compile(rf"{_QUOTE.pattern}[ \t]*")  # what is before the words of a line that continues a paragraph
@@ -42,11 +43,22 @@ _BLOCK = re.compile(
 )  # fmt: skip
 _ONE_TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*(?:[\s/][^<>]*)?>\s*$")
 _CELL = re.compile(r"(?<!\\)\|")
+_ALERT = re.compile(r"(?:[ \t]{0,3}+>[ \t]?+)++\[![A-Za-z]+\][+-]?\s*+")
+# What begins another block at the start of a line, and what a backslash goes before.
+_MARKER = re.compile(
+    r"(?P<line>(?:^|\n)[ \t]*+\d{0,9})(?=(?<=\d)[.)](?:\s|$)|(?<!\d)(?:[-+:](?:\s|$)|#{1,6}(?:\s|$)|>|~~~))"
+)
+# Lines of other dialects that stay: the ends of a container, attributes, a table of contents.
+_KEPT_LINE = re.compile(r"[ \t]*+(?::{3,}[^\n]*+|\{:[^{}\n]*+\}|\[TOC\])\s*+", re.I)
+_ADMONITION = re.compile(r"[ \t]*+(?:!!!|\?\?\?)\+?[ \t]++\w")  # its text is indented
+_MATH = re.compile(r"[ \t]*+\$\$\s*+")
 _TRAILING = re.compile(r"(?<![ \t])[ \t]++#++[ \t]*+$")
 _BREAK = re.compile(r"(?:(?<! ) {2,}+|\\)\r?$")
 _TOKEN = re.compile(
     r"(?P<escaped>\\[!-/:-@\[-`{-~])|(?P<code>`+)|(?P<note>\[\^[^\]\s]+\])|(?P<image>!\[)|(?P<open>\[)|(?P<close>\])"
-    r"|(?P<marks>\*+|_+|~~)"
+    r"|(?P<marks>\*+|_+|~~)|(?P<short>(?<![\w:]):(?:[+-]1|[a-z][a-z0-9_+-]{0,50}):(?![\w:]))"
+    r"|(?P<issue>\(#\d{1,9}\)|(?<![\w&#/])#\d{1,9}(?!\w))"
+    r"|(?P<math>\$\$[^$\n]{1,500}\$\$|(?<![\w$])\$(?![\s$])[^$\n]{0,500}(?<![\s$\\])\$(?![\w$]))"
     r"|(?P<auto><(?:https?|mailto):[^<>\s]*>)|(?P<tag><[/!?A-Za-z])|(?P<bare>https?://[^\s<>)\]]+)"
 )
 _TICKS = re.compile("`+")
@@ -75,10 +87,21 @@ def read(text: str) -> Iterator[Part]:
             yield "".join(lines[at : last + 1])
             at, blank = last + 1, True
             continue
+        if _MATH.fullmatch(line):
+            last = next((n for n in range(at + 1, len(lines)) if _MATH.fullmatch(lines[n])), at)
+            yield "".join(lines[at : last + 1])
+            at, blank = last + 1, True
+            continue
         quote = _QUOTE.match(line)
         assert quote is not None
         rest = line[quote.end() :]
-        if not rest.strip() or _RULE.fullmatch(line) or _REFERENCE.match(line):
+        if (
+            not rest.strip()
+            or _RULE.fullmatch(line)
+            or _REFERENCE.match(line)
+            or _ALERT.fullmatch(line)
+            or _KEPT_LINE.fullmatch(line)
+        ):
             if line:
                 yield line
             at, blank = at + 1, True
@@ -88,6 +111,11 @@ def read(text: str) -> Iterator[Part]:
             items, quoted = [], quote[0].count(">")
         if blank:
             items = [column for column in items if column <= indent]
+        if _ADMONITION.match(line):
+            items = [*(one for one in items if one <= indent), indent + 4]
+            yield line
+            at, blank = at + 1, False
+            continue
         prefix = _PREFIX.match(line)
         assert prefix is not None
         last, raw = _html_block(lines, at, line[prefix.end() :])
@@ -169,7 +197,9 @@ def _continues(line: str, quoted: int) -> bool:
     quote = _QUOTE.match(line)
     if quote is not None and quote[0].count(">") == quoted:  # a line without the marks continues it as well
         line = line[quote.end() :]
-    if not line.strip() or _RULE.fullmatch(line) or _FENCE.match(line) or _html_block([line], 0, line, inside=True)[0]:
+    if any(kind.fullmatch(line) for kind in (_RULE, _KEPT_LINE, _MATH)):
+        return False
+    if not line.strip() or _FENCE.match(line) or _html_block([line], 0, line, inside=True)[0]:
         return False
     prefix = _PREFIX.match(line)
     return prefix is not None and not prefix[0].strip()
@@ -179,14 +209,14 @@ def row(line: str) -> Iterator[Part]:
     """The cells of a table row."""
     reached = 0
     for bar in [*(found.span() for found in _CELL.finditer(line)), (len(line), len(line))]:
-        yield from segment([line[reached : bar[0]]], 0)
+        yield from segment([line[reached : bar[0]]], 0, cell=True)
         if bar[0] < bar[1]:
             yield line[slice(*bar)]
         reached = bar[1]
 
 
-def segment(lines: list[str], start: int) -> Iterator[Part]:
-    """The lines of a paragraph as a segment; its words begin at `start` of the first line."""
+def segment(lines: list[str], start: int, cell: bool = False) -> Iterator[Part]:
+    """The lines of a paragraph (or a cell) as a segment; its words begin at `start` of the first line."""
     raw = "".join(lines)[start:]
     ending = _TRAILING.search(raw.rstrip()) if "\n" not in raw.rstrip() else None
     end = ending.start() if ending else len(raw.rstrip())
@@ -204,15 +234,21 @@ def segment(lines: list[str], start: int) -> Iterator[Part]:
             inline(builder, line[: broken.start()] if broken else line)
             if broken:
                 builder.mark(f"{broken[0]}\n{rows[number + 1][: starts[number + 1]]}", "break")
-    yield from framed(raw, begin, end, builder.build(core, escape=escape))
+    if cell:
+        built = builder.build(core, escape=lambda words: escape(words).replace("|", "\\|"))
+    elif _MARKER.search(core):  # the line has a second marker, as in "- 1. one"
+        built = builder.build(core, escape=escape)
+    else:
+        built = builder.build(core, escape=escape, wrap=escape_markers)
+    yield from framed(raw, begin, end, built)
 
 
 class Mark(NamedTuple):
-    """Markup in a line: an escape, a protected word, an HTML tag, or one end of the pair `name`."""
+    """Markup in a line: an escape, a protected word, a footnote, an HTML tag, or one end of the pair `name`."""
 
     start: int
     end: int
-    kind: Literal["escape", "word", "tag", "open", "close"]
+    kind: Literal["escape", "word", "note", "tag", "open", "close"]
     name: str = ""
 
 
@@ -224,8 +260,8 @@ def inline(builder: Builder, text: str) -> None:
             continue
         before, raw, reached = html.unescape(text[reached:start]), text[start:end], end
         builder.words(before + raw[1] if kind == "escape" else before)
-        if kind == "word":
-            builder.mark(raw, "word")
+        if kind in ("word", "note"):
+            builder.mark(raw, "word" if kind == "word" else "void")
         elif kind == "tag":
             html.add_tag(builder, next(html.scan(raw)))
         elif kind != "escape":
@@ -255,8 +291,8 @@ def find_marks(text: str) -> list[Mark]:
         elif kind == "tag":
             end = html.tag_end(text[start : start + LONGEST_TAG])
             new = [] if end is None else [Mark(start, start + end, "tag")]
-        elif kind in ("escaped", "auto", "bare", "note"):
-            new = [Mark(start, at, "escape" if kind == "escaped" else "word")]
+        elif kind in ("escaped", "auto", "bare", "note", "short", "issue", "math"):
+            new = [Mark(start, at, "escape" if kind == "escaped" else "note" if kind == "note" else "word")]
         elif count > MOST_MARKS:
             continue
         elif kind in ("open", "image"):
@@ -306,3 +342,8 @@ def _emphasise(text: str, found: re.Match[str], stack: Stack) -> list[Mark]:
 def escape(text: str) -> str:
     """Words with Markdown characters escaped."""
     return _SPECIAL.sub(lambda found: "&amp;" if found[0] == "&" else "\\" + found[0], text)
+
+
+def escape_markers(text: str) -> str:
+    """Lines of a paragraph that begin like a list, a heading or a quotation, with a backslash."""
+    return _MARKER.sub(r"\g<line>\\", text)

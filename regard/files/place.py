@@ -78,7 +78,7 @@ def write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
             after = "%"
     parts: list[str] = []
     last = ""
-    for (text, tag), ahead in zip(fragments, following, strict=True):
+    for number, ((text, tag), ahead) in enumerate(zip(fragments, following, strict=True)):
         if tag is None:
             if last == "\n" and text[:1] == " ":  # a break replaces the space
                 text = text[1:]
@@ -94,10 +94,16 @@ def write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
             last = "\n"
         else:
             apart = tag.before or tag.after
+            if last == " " and _ends_a_word(tag):
+                parts[-1] = parts[-1].rstrip(" ")
+                last = "."
+                apart = False
             if last and not last.isspace() and (tag.before or (apart and last.isalnum())):
                 parts.append(" ")
             parts.append(tag.raw)
             last = "%"
+            if tag.kind == "void" and not tag.after and number + 1 < len(fragments) and fragments[number + 1].text:
+                apart = apart and fragments[number + 1].tag is not None  # written at the word that it begins
             if ahead and not ahead.isspace() and (tag.after or (apart and ahead.isalnum())):
                 parts.append(" ")
                 last = " "
@@ -157,6 +163,10 @@ def _fragments(segment: Segment, found: Aligned) -> list[Fragment]:
         tag = next(kept[tag.kind]) if tag and tag.kind in kept else tag
         placed.append(Fragment(tag.raw if tag else text, tag))
     return space_breaks(placed)
+
+
+def _ends_a_word(tag: Tag) -> bool:
+    return tag.kind == "void" and tag.after and not tag.before
 
 
 class Placer:
@@ -248,8 +258,7 @@ class Placer:
         if chosen is None:
             return None
         begin, end = chosen
-        # An elided word (n', l') belongs to the word that follows it.
-        while end - begin > 1 and self.text[(after := self.target[end - 1][1]) - 1] in "'’" and after in self.begun:
+        while end - begin > 1 and self._elided(end - 1):
             end -= 1
         # Punctuation at its ends is inside only if the source has some there.
         opens, closes = (self.segment.text[at : at + 1] for at in (pair.source[0], pair.source[1] - 1))
@@ -298,7 +307,19 @@ class Placer:
         else:
             near = bisect_left(self.words, after)
             gap = self.linking[self.words[near]][0] if near < len(self.words) else within[1]
+        while within[0] < gap < len(self.target) and self._elided(gap - 1):
+            gap -= 1
         return min(max(gap, within[0]), within[1])
+
+    def _after(self, tag: Tag, within: Range) -> int:
+        """As `_gap`; a footnote and other tags that only the following word is apart from stay at the previous one."""
+        behind = self.linking.get(bisect_left(self.starts, tag.at) - 1) if _ends_a_word(tag) else None
+        return min(max(behind[-1] + 1, within[0]), within[1]) if behind else self._gap(tag.at, within)
+
+    def _elided(self, number: int) -> bool:
+        """Whether a target word is elided (n', l'): it belongs to the word that follows it."""
+        after = self.target[number][1]
+        return self.text[after - 1] in "'’" and after in self.begun
 
     def _closing(self, after: int) -> int | None:
         """The first word of a target sentence's closing punctuation, if the source has only that from `after` on."""
@@ -325,7 +346,7 @@ class Placer:
         inside: list[tuple[Range, Node | Tag]] = [(pair.words, pair) for pair in node.inside]
         reached = node.words[0]
         for tag in node.single:
-            gap, _ = self._outside(self._gap(tag.at, node.words), tag.at, node)
+            gap, _ = self._outside(self._after(tag, node.words), tag.at, node)
             if tag.kind != "word":
                 gap, _ = self._outside(max(gap, reached), tag.at, node)
                 reached = gap = max(gap, reached)

@@ -21,6 +21,12 @@ _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', **{shown: f"\\{letter}" for letter, shown in _LETTERS.items()}})
 _SIZED = re.compile(SIZED)
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+# The sign before the letter of a menu's item that a key selects, as in "&Open", "Save _As" and "Sa&ve", but not "R&D".
+_ACCESS = re.compile(
+    r"(?<![^\s(])&(?=[^\W\d_]+(?![\w;]))|(?<=[a-z])&(?=[a-z]+(?![\w;=]))|(?<![^\s(])_(?=[A-Z][a-z]*\b(?!_))"
+)
+_KEYS = re.compile(r"\t(?:(?:Ctrl|Alt|Shift|Cmd|Meta)\+)*+\S{1,12}$")  # after an item, the keys that do the same
+_LETTER = re.compile(r"[^\W\d_]")
 CHARSET = re.compile(rb"charset=(?!CHARSET\b)([A-Za-z0-9_.:-]+)")  # a template has CHARSET
 _LANGUAGE = re.compile(r"^Language:[ \t]*(\S+)", re.M)
 SOURCE = "en"  # gettext recommends English messages; the header names the target language
@@ -82,14 +88,24 @@ def literals(source: str, flags: list[str], newline: str) -> Iterator[Part]:
     directives = bool({"c-format", "python-format", "php-format", "objc-format"} & set(flags))
     yield f'""{newline}' if len(rows) > 1 else ""
     for number, row in enumerate(rows):
-        core = row.strip()
+        core = _KEYS.sub("", row.strip())
         start = row.index(core)
         escape = (lambda words: words.replace("%", "%%")) if directives else as_it_is
         built = words_of(core, directives).build(core, escape, wrap=_escape)
+        if len(_ACCESS.findall(core)) == 1 and not built.tags:
+            built = words_of(_ACCESS.sub("", core), directives).build(core, escape, partial(_selected, core))
         yield newline + '"' if number else '"'
         for part in framed(row, start, start + len(core), built):
             yield _escape(part) if isinstance(part, str) else part
         yield '"'
+
+
+def _selected(source: str, text: str) -> str:
+    """The translation of an item of a menu: a key selects its first letter."""
+    if text == source:
+        return _escape(text)
+    sign = _ACCESS.findall(source)[0]
+    return _escape(_LETTER.sub(lambda letter: sign + letter[0], text, count=1))
 
 
 def words_of(text: str, directives: bool = False) -> Builder:

@@ -24,6 +24,9 @@ Kind = Literal["open", "close", "void", "word", "argument", "break"]
 MOST_PAIRS = 200  # in a segment; the tags of further pairs keep the order of the source, so that time stays linear
 _CLOSERS = ".,;:!?…)]}»”’%"
 _OPENERS = "([{«“‘¿¡"
+# Soft hyphens, joints of words and marks of direction; models read none of them. Those that change letters (U+200C and
+# U+200D) stay.
+_UNSEEN = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]+")
 _SPACES = re.compile(r"[ \t\r\n\f]+")
 
 
@@ -252,6 +255,7 @@ class Builder:
         self.words(text[reached:])
 
     def _add(self, text: str) -> None:
+        text = _UNSEEN.sub("", text)
         if self._collapse:
             text = _SPACES.sub(" ", text)
         if self._gap is not None and text:

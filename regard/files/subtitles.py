@@ -17,6 +17,9 @@ _SPEAKER = re.compile(r"\s*[-–—]\s*(?=\S)")
 _ENDED = re.compile(r"[.!?…:;。！？\"”»)\]♪]\s*$")
 _NEWLINE = re.compile(r"(\r?\n)")
 _MARKUP = re.compile(r"<[^<>]*>|\{[^{}]*\}")
+_VOICE = re.compile(r"<v\b[^<>]*>")
+# What applies to the rest of a cue: positions, and a voice, which needs no end.
+_LEADING = re.compile(r"\s*+(?:(?:\{[^{}\n]*\}|<v\b[^<>\n]*>)\s*+)+")
 MOST_CUES = 4  # of one sentence
 
 
@@ -55,7 +58,8 @@ def read(
 def _continues(cue: str, line: str) -> bool:
     """Whether the sentence at the end of a cue goes on in the line of the next one."""
     before, after = (_MARKUP.sub("", part).strip() for part in (cue, line))
-    return bool(before) and not _ENDED.search(before) and after[:1].islower()
+    said, says = _VOICE.findall(cue)[-1:], _VOICE.findall(line)[:1]
+    return bool(before) and not _ENDED.search(before) and after[:1].islower() and (not says or said == says)
 
 
 def segment(cues: list[list[str]], unescape: Callable[[str], str], escape: Callable[[str], str]) -> Iterator[Part]:
@@ -66,15 +70,21 @@ def segment(cues: list[list[str]], unescape: Callable[[str], str], escape: Calla
     start = dash.end() if dash else len(raw) - len(raw.lstrip())
     end = len(raw.rstrip())
     builder = Builder(collapse=True, find=lambda text: ())
-    reached = 0
+    reached, ending = 0, ""
     for number, part in enumerate(lines):
         last = number == len(lines) - 1
         begin, stop = max(start, reached) - reached, (end - reached if last else len(part.rstrip()))
         if number % 2 == 0:
+            leading = _LEADING.match(part) if number and "</v" not in part else None
+            if leading:  # it stays with the times before it
+                ending += leading[0]
+                begin = leading.end()
+            if number:
+                builder.mark(ending, "break")
             words(builder, part[begin:stop], unescape)
             ending = part[stop:]
         else:
-            builder.mark(ending + part, "break")
+            ending += part
         reached += len(part)
 
     def wrap(inner: str) -> str:
@@ -89,7 +99,8 @@ def words(builder: Builder, cue: str, unescape: Callable[[str], str]) -> None:
     """Add the words, tags and line breaks of a cue."""
     for token in html.scan(cue):
         if token.name is not None:
-            (builder.close if token.closing else builder.open)(token.raw, token.name)
+            name = token.name.partition(".")[0]  # </c> ends <c.yellow>
+            (builder.close if token.closing else builder.open)(token.raw, name)
             continue
         for number, part in enumerate(_NEWLINE.split(token.raw)):
             if number % 2:

@@ -24,6 +24,9 @@ CHARSET = re.compile(rb"""<\?xml[^>]{1,200}encoding\s*=\s*["']([A-Za-z0-9_.:-]+)
 _BLOCK = 1 << 12  # bytes that are parsed together
 _EMPTY = re.compile(r"<mrk\b[^<>]*(?:/>|>\s*</mrk>)")  # a segment that is not translated yet
 _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))  # states of a target that is not a translation
+_PROTECTED = re.compile(r"""\smtype\s*=\s*["']protected["']""")
+_NOTHING = re.compile(r"(?!)")
+_LINE_BREAK = re.compile(r"\n\s*+")
 _MATCHES = 'xmlns:mtc="urn:oasis:names:tc:xliff:matches:2.0"'
 _DATA = re.compile(r"""\sdataRef(?:Start|End)?=(?:"[^"]*"|'[^']*')""")
 INLINE = html.xml_rules()
@@ -39,6 +42,7 @@ class Unit:
     begin: int  # byte of its tag
     translate: bool
     state: str
+    preserve: bool = False  # whether its line breaks count
     name: str = "source"  # of the source element, with its prefix
     source: Place = (0, 0)  # of the content
     target: Place = (0, 0)  # of the whole element; without one, where it goes
@@ -62,6 +66,7 @@ class Reader(InertXML):
         self.version = ""
         self.unnamed: list[int] = []  # bytes of the tags that should name the target language and do not
         self.stays: list[bool] = []  # whether each open element has translate="no"
+        self.preserves: list[bool] = []  # whether each has xml:space="preserve"
         self.unit: Unit | None = None
         self.inner = ""  # source or target, while inside
         self.begun = 0
@@ -91,23 +96,27 @@ class Reader(InertXML):
             self.unnamed.append(self.parser.CurrentByteIndex)
         says = attributes.get("translate")
         stays = says == "no" if says else bool(self.stays and self.stays[-1])
+        space = attributes.get("xml:space")
+        preserves = space == "preserve" if space else bool(self.preserves and self.preserves[-1])
         skipped = not _UNTRANSLATABLE.isdisjoint(self.path)
         if name == "unit" or (name == "matches" and self.path[-1] == "unit"):
             self.holder, self.matched = self.parser.CurrentByteIndex, name == "matches"
         if name in _UNITS and not skipped:
-            self.unit = Unit(self.parser.CurrentByteIndex, not stays, attributes.get("state", ""))
+            self.unit = Unit(self.parser.CurrentByteIndex, not stays, attributes.get("state", ""), preserves)
             self.unit.id, self.unit.holder, self.unit.matched = attributes.get("id", ""), self.holder, self.matched
         elif self.unit and not skipped and self.path[-1] in _UNITS and name in ("source", "target", "seg-source"):
             self.inner, self.begun = name, self.parser.CurrentByteIndex
             if name == "target":
                 self.unit.state = attributes.get("state", self.unit.state)
             elif name == "source":
-                self.unit.name = full
+                self.unit.name, self.unit.preserve = full, preserves
         self.stays.append(stays)
+        self.preserves.append(preserves)
 
     def end(self, full: str) -> None:
         name = full.rpartition(":")[2]
         self.stays.pop()
+        self.preserves.pop()
         unit = self.unit
         if unit is None:
             return
@@ -121,7 +130,8 @@ class Reader(InertXML):
             if name == "target":
                 unit.target_content, unit.target, unit.filled = content, whole, True
                 return
-            unit.source = unit.source if unit.source[1] else content
+            if name == "source" or content[0] < content[1]:  # a seg-source has the same words, with marks of segments
+                unit.source = content
             if not unit.filled:
                 unit.target_content = unit.target = whole[1], whole[1]
 
@@ -171,7 +181,7 @@ def segment(data: bytes, unit: Unit) -> Segment | None:
     if _EMPTY.sub("", old).strip() and unit.state not in _UNTRANSLATED:
         return None
     core = raw.strip(" \t\r\n")
-    built = inline(core).build(core, html.escape)
+    built = inline(core, unit.preserve).build(core, html.escape)
     if not has_words(built.text):
         return None
     start = raw.index(core) if core else 0
@@ -212,7 +222,9 @@ def finish(before: str, after: str, language: str, review: Review) -> str:
             edits.append((unit.target[1], unit.target[1], _alternative(data, unit, sure)))
         if not version_2:
             marks = {"state": "translated", "state-qualifier": None}
-            marks = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"} if reviewed else marks
+            if reviewed:
+                marks = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
+                edits.append(_edit(data, unit.begin, {"approved": None}))
         edits.append(_edit(data, unit.begin if version_2 else unit.target[0], marks))
     for (holder, matched), some in matches.items():
         at, inner = _tag_end(data, holder), "".join(some)
@@ -264,8 +276,8 @@ def _match(data: bytes, unit: Unit, sure: float) -> str:
     )
 
 
-def inline(raw: str) -> Builder:
-    """The words and codes of a source or target."""
+def inline(raw: str, preserve: bool = False) -> Builder:
+    """The words and codes of a source or target, whose line breaks count with `preserve`."""
     builder = Builder(collapse=True)
     pending: list[str] = []  # a code with its content
     code, depth = "", 0
@@ -281,10 +293,14 @@ def inline(raw: str) -> Builder:
             text = html.unescape(token.raw) if token.name is None else token.raw[9:].removesuffix("]]>")
             for part in html.scan(text):  # tags of HTML that are written as text
                 if part.name is None:
-                    builder.words(part.raw)
+                    builder.words_around(part.raw, _LINE_BREAK if preserve else _NOTHING, "break")
                 else:
                     html.add_tag(builder, part._replace(raw=html.escape(part.raw)))
-        elif name in _CODES and not token.empty and not token.closing:
+        elif (
+            (name in _CODES or (name == "mrk" and _PROTECTED.search(token.raw)))
+            and not token.empty
+            and not token.closing
+        ):
             code, depth, pending = name, 1, [token.raw]
         elif token.empty or not name:
             _code(builder, token.raw, name)
