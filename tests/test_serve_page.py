@@ -35,7 +35,7 @@ SHOW = """async (text) => {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("runs")
     transformer = folder / "transformer-reverse"
-    shutil.copytree(trained("transformer", "data.joint=true", steps=60), transformer)
+    shutil.copytree(trained("transformer", "data.joint=true", steps=150), transformer)
     keep_choice(transformer, Heads(layer=0, head=1, shift=1))
     models = trained(), one_vector(), transformer, spoken(trained(), folder / "back", "de", "en")
     with serving(*models, cached=True) as server:
