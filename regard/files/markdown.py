@@ -197,7 +197,7 @@ def _continues(line: str, quoted: int) -> bool:
     quote = _QUOTE.match(line)
     if quote is not None and quote[0].count(">") == quoted:  # a line without the marks continues it as well
         line = line[quote.end() :]
-    if any(kind.fullmatch(line) for kind in (_RULE, _KEPT_LINE, _MATH)):
+    if _RULE.fullmatch(line) or _KEPT_LINE.fullmatch(line) or _MATH.fullmatch(line):
         return False
     if not line.strip() or _FENCE.match(line) or _html_block([line], 0, line, inside=True)[0]:
         return False
