@@ -272,7 +272,9 @@ def split(lines: Iterable[str]) -> Iterator[list[str]]:
     for line in lines:
         words = shlex.shlex(line, posix=True, punctuation_chars=";|&<>")
         words.whitespace_split = True
-        for apart, command in itertools.groupby(words, lambda word: word[:1] in tuple(";|&<>") or word in ("do", "done")):
+        for apart, command in itertools.groupby(
+            words, lambda word: word[:1] in tuple(";|&<>") or word in ("do", "done")
+        ):
             if not apart and (kept := [*itertools.dropwhile(re.compile(r"\w+=").match, command)]):
                 yield kept
 
