@@ -115,7 +115,7 @@ def measure_faithfulness(
             translator.attribute(sources[places[0]], targets[places[0]], method)
     generator, seconds, sentences = np.random.default_rng(SEED), dict.fromkeys(chosen, 0.0), list[_Sentence]()
     again = len(parts_of(translator.model)) * min(sane, count)  # attributions of randomised models
-    total = (count + again) * len(chosen) + ROWS * count
+    total = (count + again) * len(chosen) + count  # and for each pair what it loses
     steps = reporting(range(total), progress, total)
     for place in places:
         one = _read(translator, sources[place], targets[place])
@@ -124,7 +124,8 @@ def measure_faithfulness(
             begun = time.perf_counter()
             one.found[method] = one.attribute(translator, method)
             seconds[method] += (time.perf_counter() - begun) / count
-        sentences.append(_measure(translator, one, erasing, generator, steps))
+        next(steps)
+        sentences.append(_measure(translator, one, erasing, generator))
     kept = _kept(translator, sentences[:sane], chosen, steps)
     next(steps, None)
     oracles = [one for one in sentences if ORACLE in one.curves]
@@ -171,10 +172,8 @@ def _read(translator: Translator, source: str, target: str) -> _Sentence:
     return _Sentence(source, target, words, tokens, spaced)
 
 
-def _measure(
-    translator: Translator, one: _Sentence, erasing: str, generator: np.random.Generator, steps: Iterator[int]
-) -> _Sentence:
-    """The sentence with its curves and correlations; takes `ROWS` of `steps`."""
+def _measure(translator: Translator, one: _Sentence, erasing: str, generator: np.random.Generator) -> _Sentence:
+    """The sentence with its curves and correlations."""
     targets, sources = one.tokens
     size, rows = len(sources), sorted(generator.permutation(len(targets))[:ROWS].tolist())
     orders = {name: {row: [faithful.rank(found[row], generator)] for row in rows} for name, found in one.found.items()}
@@ -189,7 +188,6 @@ def _measure(
     source, target = (torch.tensor([*ids, END], device=translator.device) for ids in (read, written))
     tables: list[dict[Words, float]] = []  # for each row: words that are erased -> log-probability
     for some, sets in work:
-        next(steps)
         first, last = targets[some[0]][0], targets[some[-1]][-1]
         case = Case(translator.model, source, target[: last + 1], first=first)
         groups = [[token for word in erased for token in sources[word]] for erased in sets]
@@ -198,8 +196,6 @@ def _measure(
         for row in some:
             sums = values[:, [token - first for token in targets[row]]].sum(-1).tolist()
             tables.append(dict(zip(sets, sums, strict=True)))
-    for _ in range(ROWS - len(work)):
-        next(steps)
     for name, ranked in orders.items():
         pairs = zip(ranked.values(), tables, strict=True)
         drawn = [faithful.curves(order, table) for draws, table in pairs for order in draws]

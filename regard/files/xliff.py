@@ -25,7 +25,6 @@ _BLOCK = 1 << 12  # bytes that are parsed together
 _EMPTY = re.compile(r"<mrk\b[^<>]*(?:/>|>\s*</mrk>)")  # a segment that is not translated yet
 _UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))  # states of a target that is not a translation
 _PROTECTED = re.compile(r"""\smtype\s*=\s*["']protected["']""")
-_NOTHING = re.compile(r"(?!)")
 _LINE_BREAK = re.compile(r"\n\s*+")
 _MATCHES = 'xmlns:mtc="urn:oasis:names:tc:xliff:matches:2.0"'
 _DATA = re.compile(r"""\sdataRef(?:Start|End)?=(?:"[^"]*"|'[^']*')""")
@@ -292,10 +291,12 @@ def inline(raw: str, preserve: bool = False) -> Builder:
         elif token.name is None or token.raw.startswith("<![CDATA["):
             text = html.unescape(token.raw) if token.name is None else token.raw[9:].removesuffix("]]>")
             for part in html.scan(text):  # tags of HTML that are written as text
-                if part.name is None:
-                    builder.words_around(part.raw, _LINE_BREAK if preserve else _NOTHING, "break")
-                else:
+                if part.name is not None:
                     html.add_tag(builder, part._replace(raw=html.escape(part.raw)))
+                elif preserve:
+                    builder.words_around(part.raw, _LINE_BREAK, "break")
+                else:
+                    builder.words(part.raw)
         elif (
             (name in _CODES or (name == "mrk" and _PROTECTED.search(token.raw)))
             and not token.empty

@@ -64,7 +64,7 @@ def integrate(case: Case) -> Attributed:
 
 
 def takes_hours(source: int, target: int) -> bool:
-    """Whether integrated gradients of so many tokens are refused."""
+    """Whether the first integrated gradients of a sentence of these lengths would read more than `MOST` tokens."""
     return PARTS * 3 * target * (source + target) > MOST
 
 
