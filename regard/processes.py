@@ -102,7 +102,8 @@ class ChildProcess:
             self._receive()
             ended()
 
-        threading.Thread(target=follow, daemon=True).start()
+        self._follower = threading.Thread(target=follow, daemon=True)
+        self._follower.start()
         threading.Thread(target=self._deliver, daemon=True).start()
 
     def call(self, *message: Any, part: Callable[[Any], None] = lambda part: None) -> Call:
@@ -158,12 +159,13 @@ class ChildProcess:
         self._send("finish", 0)
 
     def join(self, seconds: float = 5.0) -> None:
-        """Wait for the end; after `seconds`, kill the child."""
+        """Wait until the child has ended and its open calls have failed; after `seconds`, kill the child."""
         self._started.wait()
         if self.pid:
             self._process.join(seconds)
             self._process.kill()
             self._process.join()
+        self._follower.join(seconds)
 
     def _open(self, part: Callable[[Any], None], watched: bool = True) -> Call:
         with self._lock:
