@@ -101,7 +101,11 @@ def test_a_captured_search_is_the_plain_one(
     ("name", "config"),
     [
         *(pytest.param("transformer", config, id=f"transformer-{name}") for name, config in METHODS.items()),
-        *(pytest.param(name, METHODS["beam"], id=name) for name in ("bahdanau", "luong", "cho", "sutskever")),
+        pytest.param("bahdanau", METHODS["beam"], id="bahdanau"),
+        *(
+            pytest.param(name, METHODS["beam"], id=name, marks=pytest.mark.slow)
+            for name in ("luong", "cho", "sutskever")
+        ),
     ],
 )
 def test_captured_models(captures: Captures, name: str, config: DecodeConfig) -> None:

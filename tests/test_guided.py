@@ -234,7 +234,9 @@ QUICK = {
 RARELY = ("train.validate_sentences=0", "train.validate_every=1000", "train.save_every=1000", "data.held_out=20")
 
 
-@pytest.mark.parametrize(("name", "tried"), [("transformer", (0.0, 1.0)), ("luong", (1.0,))])
+@pytest.mark.parametrize(
+    ("name", "tried"), [("transformer", (0.0, 1.0)), pytest.param("luong", (1.0,), marks=pytest.mark.slow)]
+)
 def test_guided_training_aligns_soon(name, tried, tmp_path):
     """Forty updates: what was guided is most of the way there, what was not has not begun."""
     made = generate(30, 9, 3, 6)

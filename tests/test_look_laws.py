@@ -352,8 +352,15 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("what", STRANGE)
-@pytest.mark.parametrize("model", ["heads", "copy"])
+# The models in turn; in `make slow` each text with both.
+@pytest.mark.parametrize(
+    ("model", "what"),
+    [
+        (model, what) if (number + turn) % 2 else pytest.param(model, what, marks=pytest.mark.slow)
+        for turn, model in enumerate(["heads", "copy"])
+        for number, what in enumerate(STRANGE)
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")  # no font of this machine may have all of them
 def test_any_string_whatever_can_be_looked_into_and_drawn(model, what, tmp_path):
     trace = trained.translator(model).look(STRANGE[what], STRANGE[what])

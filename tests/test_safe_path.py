@@ -86,7 +86,7 @@ def test_python_dash_m(hostile):
     assert imported(hostile) == []
 
 
-FEW = {"translate", "models", "serve"}  # those of the usual suite, one after training
+FEW = {"translate", "serve"}  # those of the usual suite, one after training
 
 
 @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])

@@ -87,7 +87,7 @@ def overload(server: Server, clients: int, requests: int) -> None:
     draw = random.Random(1)
     texts = [sentence(draw) for _ in range(20)]
     answers = {text: server.translate(text)["translatedText"] for text in texts}
-    asyncio.run(storm(server, 32, 40, answers))  # what the first requests allocate stays
+    asyncio.run(storm(server, 32, 15, answers))  # what the first requests allocate stays
     before = server.memory
     answered, wrong = asyncio.run(storm(server, clients, requests, answers))
     assert wrong == 0
@@ -98,7 +98,7 @@ def overload(server: Server, clients: int, requests: int) -> None:
 
 
 def test_overload_is_refused_and_no_client_gets_a_wrong_answer(server: Server) -> None:
-    overload(server, clients=32, requests=100)
+    overload(server, clients=32, requests=40)
 
 
 @pytest.mark.slow

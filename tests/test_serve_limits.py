@@ -107,8 +107,13 @@ def test_a_request_has_at_most_128_texts(server: Server, texts: int, status: int
 
 @pytest.mark.parametrize(
     "text",
-    ["ba da " * 10_922, "a" * 65_536, "ba da\n" * 1023 + "ba" * 100, "a" + " " * 65_000 + "a", "\U0001f600a" * 32_768],
-    ids=["words", "no spaces", "lines", "spaces", "emoji"],
+    [
+        pytest.param("ba da " * 10_922, id="words"),
+        pytest.param("a" * 65_536, id="no spaces"),
+        pytest.param("a" + " " * 65_000 + "a", id="spaces"),
+        pytest.param("ba da\n" * 1023 + "ba" * 100, id="lines", marks=pytest.mark.slow),
+        pytest.param("\U0001f600a" * 32_768, id="emoji", marks=pytest.mark.slow),
+    ],
 )
 def test_any_text_within_the_character_limit_is_translated(brief: Server, text: str) -> None:
     """charLimit is true: long lines are cut into sentences, whatever they contain."""

@@ -6,8 +6,6 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +14,7 @@ from pathlib import Path
 import commands
 import pytest
 
+from regard import processes
 from regard.cluster import local
 from regard.cluster.local import Worker, gpus_for, run_local, share_cores
 from regard.cluster.shards import (
@@ -378,33 +377,30 @@ def test_inputs_that_change_meanwhile_are_not_mixed(corpus, tmp_path):
     assert outputs(out) == whole(lines)
 
 
+def drive(paths, out, forks):
+    commands.share_forkserver(forks)
+    processes.context = commands.context
+    plan = make_plan(paths, out, 4, "", TASK)
+    run_local(Upper(pause=0.02), plan, out, 2)
+    join(plan, out, "text", text)
+
+
 def test_a_driver_killed_at_random_moments_loses_and_repeats_nothing(corpus, tmp_path):
     """The driver is killed with SIGKILL; its workers end by themselves, and the next driver does what is missing."""
     paths, lines = corpus
     out, seed = tmp_path / "out", time.time_ns()
     print(f"seed {seed}")
     rng = random.Random(seed)
-    code = (
-        "import sys; sys.path[:0] = [sys.argv[3], sys.argv[4]]\n"
-        "from pathlib import Path\n"
-        "from test_shards import *\n"
-        "if __name__ == '__main__':\n"
-        "    out = Path(sys.argv[1]); plan = make_plan(sys.argv[2].split('|'), out, 4, '', TASK)\n"
-        "    run_local(Upper(pause=0.02), plan, out, 2)\n"
-        "    join(plan, out, 'text', text)\n"
-    )
-    script = tmp_path / "driver.py"
-    script.write_text(code, encoding="utf-8")
-    here = Path(__file__).parent
-    command = [sys.executable, str(script), str(out), "|".join(paths), str(here), str(here.parent)]
-    for _ in range(2):
-        driver = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    for kills in (True, True, False):
+        driver = commands.context.Process(target=drive, args=(paths, out, commands.forkserver_address()))
+        driver.start()
         wanted = len(list(out.glob("shards/*.jsonl"))) + rng.randrange(3)
-        while driver.poll() is None and len(list(out.glob("shards/*.jsonl"))) < wanted:
+        while kills and driver.is_alive() and len(list(out.glob("shards/*.jsonl"))) < wanted:
             time.sleep(0.01)
-        driver.kill()
-        driver.wait()
-    assert subprocess.run(command).returncode == 0
+        if kills:
+            driver.kill()
+        driver.join()
+    assert driver.exitcode == 0
     assert outputs(out) == whole(lines)
 
 

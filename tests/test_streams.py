@@ -198,7 +198,15 @@ EACH = {
 }
 
 
-@pytest.mark.parametrize("model", ["lstm-lm", "lstmn-lm", "attentive-lm", "transformer-lm"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "lstm-lm",
+        "transformer-lm",
+        pytest.param("lstmn-lm", marks=pytest.mark.slow),
+        pytest.param("attentive-lm", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_that_was_broken_off_ends_with_the_same_bits(model: str, tmp_path: Path):
     settings = [*SETTINGS, *EACH[model]]
 

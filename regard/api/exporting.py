@@ -94,7 +94,7 @@ def read_card(folder: Path) -> dict[str, Any]:
         weights = str(card["weights"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path} is damaged ({type(error).__name__}); restore it from a copy.") from None
-    if weights != read_manifest(folder, FINISHED)["files"]["weights.safetensors"]["sha256"]:
+    if weights != read_manifest(folder, FINISHED, check=())["files"]["weights.safetensors"]["sha256"]:
         raise RunError(f"{path} does not belong to the weights beside it; restore both from one copy.")
     return card
 
@@ -102,7 +102,7 @@ def read_card(folder: Path) -> dict[str, Any]:
 def about_run(run: str | Path) -> dict[str, Any]:
     """Facts about a run besides its settings: the expected input, the best validation, the seconds of training."""
     folder = find_run(run)
-    experiment, weights = read_experiment(folder), find_weights(folder)
+    experiment, weights = read_experiment(folder), find_weights(folder, check=())
     manifest = read_manifest(weights.parent, (), check=())
     about = {name: manifest[name] for name in _KEPT if name in manifest}
     if experiment.task == "translate":

@@ -129,7 +129,7 @@ def describe_run(name: str) -> None:
     experiment, about, card = read_experiment(folder), about_run(folder), read_card(folder)
     put(f"{name}: {experiment.name} ({entry(experiment.name).paper}), task {experiment.task}")
     rows: list[tuple[str, Any]] = [("folder", folder)]
-    rows.append(("weights", f"{find_weights(folder).stat().st_size / 2**20:.1f} MiB"))
+    rows.append(("weights", f"{find_weights(folder, check=()).stat().st_size / 2**20:.1f} MiB"))
     expects = about.get("expects")
     if expects:
         cases = {"lower": "lower case; input is lower-cased", "any": "capitals and small letters"}

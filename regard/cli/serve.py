@@ -33,14 +33,16 @@ def serve(
     from regard.serve.limits import Limits
 
     known = read_tokens(token, tokens)
+    limits = Limits().changed(limit or [])  # refused before anything is loaded
+    access = Access(host, known, tuple(allow_host or ()), frozenset(allow_origin or ()), shown=token)
     folders = find_runs(runs) if runs else list(shipped().values())
     if folders:
         typer.echo(f"loading {counted(len(folders), 'model')} …", err=True)
     run(
         folders,
         port=port,
-        access=Access(host, known, tuple(allow_host or ()), frozenset(allow_origin or ()), shown=token),
-        limits=Limits().changed(limit or []),
+        access=access,
+        limits=limits,
         engine=engine,
         suggestions=suggestions,
         languages=(source_language, target_language),

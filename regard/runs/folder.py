@@ -402,12 +402,15 @@ def average_weights(folders: Iterable[Path]) -> dict[str, Tensor]:
     return {name: (tensor / count).to(kinds[name]) for name, tensor in total.items()}
 
 
-def find_weights(run: Path) -> Path:
-    """The weights to use: the finished ones, or for a run in progress those of the best or newest checkpoint."""
+def find_weights(run: Path, check: Iterable[str] | None = None) -> Path:
+    """The weights to use: the finished ones, or for a run in progress those of the best or newest checkpoint.
+
+    Their files, or those of `check`, are verified; a caller that has done so already passes an empty one.
+    """
     if not run.is_dir():
         raise RunError(f"There is no run folder {run}; train one with `regard train ... --out {run}`.")
     if (run / "manifest.json").exists():
-        read_manifest(run, FINISHED)
+        read_manifest(run, FINISHED, check)
         return run / "weights.safetensors"
     newest = newest_checkpoint(run)
     if newest is None:
@@ -416,6 +419,6 @@ def find_weights(run: Path) -> Path:
     folder = run / "checkpoints" / f"{best:06d}" if best is not None else newest
     if folder != newest and not folder.is_dir():
         folder = newest
-    read_manifest(folder, CHECKPOINT)
+    read_manifest(folder, CHECKPOINT, check)
     check_belongs(run, folder)
     return folder / "weights.safetensors"

@@ -56,11 +56,14 @@ def uses() -> list[Use]:
 
 
 def _uses_in(path: Path) -> Iterator[Use]:
-    tree = ast.parse(path.read_text("utf-8"))
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    text = path.read_text("utf-8")
+    if not re.search(r"\bre\.\w", text):
+        return
+    tree = ast.parse(text)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_re(node.func)]
     if not calls:
         return
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
     known = vars(importlib.import_module(name))
     for call in calls:
