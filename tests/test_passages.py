@@ -48,6 +48,18 @@ def test_sentences_of_a_text_are_translated_alone(translator):
     assert together[0].logprob == pytest.approx(together[1].logprob + together[3].logprob, abs=1e-4)
 
 
+def test_labels_of_list_items_are_kept_and_not_read(translator):
+    said = "I see a house ."
+    alone = translator.translate(said)
+    for label in ("1. ", "12)  ", "(3) ", "a) ", "(iv) ", "- ", "–\u00a0", "• "):
+        found = translator.translate(label + said)
+        assert (found.text, found.flags) == (label + alone.text, alone.flags)
+    read = [
+        one.source for one in split("1. (a) 3. Mai\n2.\n1990. a cat\n- \n3.2 a\nthe) cat", translator.encode, 50).drafts
+    ]
+    assert read == ["(a) 3. Mai", "2.", "1990. a cat", "-", "3.2 a", "the) cat"]
+
+
 @pytest.mark.parametrize(
     "kept",
     [

@@ -277,6 +277,11 @@ def test_texts_are_cut_at_the_same_places(js: Engine) -> None:
     lines = [" ".join(draw.choices(words, k=draw.randrange(1, 30))) + draw.choice((".", "")) for _ in range(40)]
     vocabulary = Vocabulary.train(lines, "bpe", 300)
     given = [text for line in lines for text in (line, line.upper(), f"{line}\n{line.upper()} {line}")]
+    given += [
+        f"{label}{rest}"
+        for label in ("1. ", "12)  ", "(3) ", "a) ", "(iv) ", "- ", "–\u00a0", "• ", "1990. ", "the) ", "3.2 ")
+        for rest in ("the cat. 2. my house", "« house »", "3. Mai", "März", "...", "")
+    ]
     found = js.ask(vocabulary=plain(vocabulary), name="drafts", each=[[text, 12] for text in given])
     for text, ours in zip(given, found, strict=True):
         theirs = split(text, vocabulary.encode, 12)

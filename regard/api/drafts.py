@@ -16,7 +16,7 @@ from regard.evaluate.confidence import Confidence
 from regard.files.place import spell
 from regard.files.segment import Segment, Sentence, as_it_is, find_addresses, has_words, join_sentences, protect
 from regard.symbols import UNKNOWN
-from regard.text.sentences import Span, split_clauses, split_sentences
+from regard.text.sentences import Span, after_label, split_clauses, split_sentences
 
 Encode = Callable[[str], Tokenised]
 _LINE = re.compile(r"[^\n]+")
@@ -101,11 +101,12 @@ def whole(text: str, encode: Encode) -> Text:
 
 
 def split(text: str, encode: Encode, most: int) -> Text:
-    """The sentences of each line of a text; those of more than `most` tokens, as they are read, are cut at clauses."""
+    """The sentences of each line of a text, without the labels of list items; those of more than `most` tokens, as they
+    are read, are cut at clauses."""
     result = Text(text, [])
     for line in _LINE.finditer(text):
-        for first, last in split_sentences(line[0]):
-            start, end = line.start() + first, line.start() + last
+        for sentence in split_sentences(line[0]):
+            start, end = (line.start() + at for at in after_label(line[0], sentence))
             typed = encode(text[start:end])
             parts = [read(text, (start, end), typed, encode)]
             if len((parts[0].encoded if parts[0].capitals else typed).ids) > most:

@@ -33,6 +33,11 @@ MONTHS = (
     "Juli", "August", "September", "Oktober", "November", "Dezember",
 )  # fmt: skip
 _MONTHS = re.compile(rf"(?:{'|'.join(MONTHS)})\b")
+# At the start of a sentence, before its first word: 1. 12) a) (b) (iv) - •
+_ITEM = re.compile(
+    rf"(?:\d{{1,3}}[.)]|\(?(?:[a-z]|[ivx]{{2,4}})\)|\(\d{{1,3}}\)|[-–—*•◦▪‣])[ \u00a0]{{1,8}}"
+    rf"(?!{_MONTHS.pattern})(?=\W{{0,2}}\w)"
+)
 _LONGEST = 6  # letters and dots before a full stop that are checked
 _LABEL = 3  # characters of a list label: "1.", "12.", "a."
 _CLAUSES = (re.compile(r"[;:—–；：](?=\s|\Z)|[；：]"), re.compile(r"[,،](?=\s|\Z)|[，、]"), re.compile(r"\s"))
@@ -52,6 +57,12 @@ def split_sentences(text: str) -> list[Span]:
         found.append(trim(text, (start, stop)))
         place = following
     return [span for span in found if span[0] < span[1]]
+
+
+def after_label(text: str, sentence: Span) -> Span:
+    """The sentence without the label of a list item that it begins with."""
+    label = _ITEM.match(text, *sentence)
+    return (label.end() if label else sentence[0]), sentence[1]
 
 
 def split_words(text: str, sentence: Span) -> list[Span]:

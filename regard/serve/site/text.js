@@ -376,6 +376,10 @@ const SENTENCE_END = new RegExp(
 );
 const BREAK = new RegExp(`\\n[^\\S\\n]*\\n|<br {0,4}/?>|\\u2029`, "giu");
 const MONTHS = new RegExp(`^(?:${constants.sentences.months.join("|")})(?![${LETTER}])`, "u");
+const ITEM = new RegExp(
+  `^(?:\\p{Nd}{1,3}[.)]|\\(?(?:[a-z]|[ivx]{2,4})\\)|\\(\\p{Nd}{1,3}\\)|[-–—*•◦▪‣])[ \\u00a0]{1,8}(?!${MONTHS.source.slice(1)})(?=[^${LETTER}]{0,2}[${LETTER}])`,
+  "u",
+);
 const CLAUSES = [
   new RegExp(`[;:—–；：](?=[${SPACES}]|$)|[；：]`, "gu"),
   new RegExp(`[,،](?=[${SPACES}]|$)|[，、]`, "gu"),
@@ -456,6 +460,12 @@ function abbreviated(characters, start, stop, after) {
   return initials || ABBREVIATIONS.has(word.toLowerCase());
 }
 
+/** The sentence without the label of a list item that it begins with. */
+function afterLabel(characters, [start, end]) {
+  const [label] = ITEM.exec(characters.slice(start, end).join("")) ?? [""];
+  return [start + label.length, end];
+}
+
 /** Split a sentence into parts of at most `most` tokens, which begin at the code points `starts`. */
 export function splitClauses(characters, [from, last], starts, most) {
   const parts = [];
@@ -524,8 +534,9 @@ export function drafts(text, encode, most) {
   let cut = false,
     at = 0;
   for (const line of text.split("\n")) {
-    for (const [first, last] of splitSentences(line)) {
-      const whole = [at + first, at + last];
+    const own = points(line);
+    for (const sentence of splitSentences(line)) {
+      const whole = afterLabel(own, sentence).map((place) => at + place);
       let parts = [read(characters, whole, encode)];
       if (parts[0].encoded.ids.length > most) {
         const starts = parts[0].encoded.spans.map(([start]) => whole[0] + start);
@@ -534,7 +545,7 @@ export function drafts(text, encode, most) {
       }
       found.push(...parts);
     }
-    at += points(line).length + 1;
+    at += own.length + 1;
   }
   return { drafts: found, cut };
 }
