@@ -24,7 +24,7 @@ from regard.errors import DataError
 from regard.files import archives
 from regard.files.document import Document, read_document
 from regard.files.place import place_tags
-from regard.files.segment import Review
+from regard.files.segment import Aligned, Link, Review, Segment
 
 SIZES = [100, pytest.param(4000, marks=pytest.mark.slow)]
 WORDS = ["Open", "the file", "now.", "It is", "100%", "été", "a < b", "x & y", "“q”", "I", "two words", "Done!"]
@@ -376,6 +376,28 @@ def test_a_sentence_of_two_cues_is_translated_whole() -> None:
     found = shuffled(segment, random.Random(1))._replace(text="un deux", links=[], sentences=[])
     times = text[text.index("\n\n2") : text.index("sleeps")]
     assert place_tags(segment, found) == f"un{times}deux"
+
+
+def test_tags_within_a_copied_word_stay_there() -> None:
+    (segment,) = read_document(b"<p>Drink H<sub>2</sub>O, the <b>un</b>known C<i>6</i>H<wbr>12.</p>", "x.html").segments
+    assert segment.text == "Drink H2O, the unknown C6H12."
+    words = [("Drink", "Bois"), ("H2O", "H2O"), ("unknown", "inconnu"), ("C6H12", "C6H12")]
+    target = "Bois H2O, C6H12 inconnu."
+
+    def span(text: str, word: str) -> tuple[int, int]:
+        return text.index(word), text.index(word) + len(word)
+
+    links = [Link(span(segment.text, one), span(target, other), 1.0) for one, other in words]
+    found = Aligned(target, [((0, len(segment.text)), (0, len(target)))], links)
+    assert place_tags(segment, found) == "Bois H<sub>2</sub>O, C<i>6</i>H<wbr>12 <b>inconnu</b>."
+
+
+@pytest.mark.parametrize("run", ["{}", "</w:t></w:r><w:r>{}</w:r><w:r><w:t>"])
+def test_hyphens_of_word_are_characters(run: str) -> None:
+    hard, soft = (run.format(f"<w:{name}Hyphen/>") for name in ("noBreak", "soft"))
+    text = f"<w:p><w:r><w:t>An e{hard}mail ad{soft}dress</w:t></w:r></w:p>"
+    (segment,) = [part for part in archives.read_docx(f"x\0{text}") if isinstance(part, Segment)]
+    assert (segment.text, segment.tags) == ("An e-mail address", ())
 
 
 @pytest.mark.parametrize(

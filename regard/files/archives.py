@@ -23,6 +23,7 @@ LARGEST = 256 << 20  # bytes of all members, uncompressed; they are copied in bl
 LARGEST_TEXT = 32 << 20  # bytes of the members to translate, which are in memory
 MOST_MEMBERS = 10_000
 _TAG = re.compile(r"</?([\w:]{1,100})")
+_HYPHENS = {"<w:noBreakHyphen/>": "-", "<w:softHyphen/>": ""}  # elements that are characters
 _OUTSIDE = re.compile(r"^[/\\]|(?:^|[/\\])\.\.(?:[/\\]|$)|[:\0]")
 
 
@@ -159,7 +160,10 @@ class Names(NamedTuple):
         close = f"</{p}t></{p}r>"
         base: str | None = None  # the properties of the first run with text
         builder = Builder()
-        for run in _runs(tokens[:tail], f"{p}r"):
+        spelled = [
+            token._replace(raw=_HYPHENS[token.raw], name=None) if token.raw in _HYPHENS else token for token in tokens
+        ]
+        for run in _runs(spelled[:tail], f"{p}r"):
             texts = [token for token in run if token.name is None]
             if len(run) > 1 and texts:
                 properties = next((token.raw for token in run if token.raw.startswith(f"<{p}rPr")), "")

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from regard.files.segment import Aligned, Segment, Tag, as_it_is, has_words
@@ -174,8 +175,9 @@ class Placer:
 
     def __init__(self, segment: Segment, found: Aligned) -> None:
         self.segment, self.tags, self.text = segment, segment.tags, found.text
-        self.source = split_words(segment.text, (0, len(segment.text)))
-        self.starts = [start for start, _ in self.source]
+        inside = {tag.at for tag in self.tags if re.fullmatch(r"\w\w", segment.text[max(0, tag.at - 1) : tag.at + 1])}
+        within = sorted(inside)  # the places of tags within words
+        copied: set[int] = set()  # those in words that the translation has too, which are words of several parts
         links = sorted((trim(found.text, target), trim(segment.text, source)) for source, target, _ in found.links)
         self.target: list[Span] = []  # words: the spans of the links, and the words in between
         self.linked: list[Span | None] = []  # the source span that each is linked to
@@ -185,10 +187,21 @@ class Placer:
                 between = split_words(self.text, (reached, start))
                 self.target += between
                 self.linked += [None] * len(between)
-                if start < end:
+                cuts = within[bisect_right(within, span[0]) : bisect_left(within, span[1])]
+                if cuts and self.text[start:end] == segment.text[slice(*span)]:
+                    copied.update(cuts)
+                    parts = list(pairwise([span[0], *cuts, span[1]]))
+                    self.target += [(start + a - span[0], start + b - span[0]) for a, b in parts]
+                    self.linked += parts
+                elif start < end:
                     self.target.append((start, end))
                     self.linked.append(span)
                 reached = end
+        self.source: list[Span] = []
+        for start, end in split_words(segment.text, (0, len(segment.text))):
+            cuts = within[bisect_right(within, start) : bisect_left(within, end)]
+            self.source += pairwise([start, *(cut for cut in cuts if cut in copied), end])
+        self.starts = [start for start, _ in self.source]
         self.bounds: dict[Span, Range] = {}  # source sentence -> its target words
         firsts = [start for start, _ in self.target]
         self.begun = set(firsts)  # where a target word begins
