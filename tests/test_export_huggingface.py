@@ -78,6 +78,7 @@ def test_transformers_computes_the_same_logits(tmp_path, kind):
     assert back.encode("a dog").ids == vocabularies[0].encode("a dog").ids
 
 
+@pytest.mark.slow
 def test_an_included_translator_writes_the_same_in_transformers(tmp_path):
     out = tmp_path / "en-fr-hf"
     done = run_here("export", "en-fr", "--to", "huggingface", "--out", out)

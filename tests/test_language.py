@@ -127,13 +127,10 @@ def test_a_state_may_be_stepped_twice(case: str):
         assert_close(logits, run_steps(model, target)[:, 2], rtol=0, atol=1e-10)
 
 
-# Tracing takes seconds: here two small models, in `make slow` all.
+# Tracing takes seconds: here one small model, in `make slow` all.
 @pytest.mark.parametrize(
     "case",
-    [
-        one if one in ("attentive-tiny", "transformer-tiny") else pytest.param(one, marks=pytest.mark.slow)
-        for one in CASES
-    ],
+    [one if one == "transformer-tiny" else pytest.param(one, marks=pytest.mark.slow) for one in CASES],
 )
 @torch.no_grad()
 def test_forward_can_be_compiled(case: str):

@@ -634,7 +634,7 @@ def test_encode_and_one_step_can_be_exported(case: str):
     assert_close(step(words[:, 0], state)[0], model.step(words[:, 0], state)[0], rtol=0, atol=1e-10)
 
 
-@traced(TRANSFORMERS, "transformer-tiny", "transformer-relative")
+@traced(TRANSFORMERS, "transformer-tiny")
 @torch.no_grad()
 def test_a_transformer_is_exported_for_any_length(case: str):
     """No data-dependent Python: a step of another length is the exported one's."""

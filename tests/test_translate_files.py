@@ -199,9 +199,9 @@ REPEATED = {
 }  # fmt: skip
 
 
-# To count memory takes seconds: here two kinds, in `make slow` all.
+# To count memory takes seconds: here one kind, in `make slow` all.
 @pytest.mark.parametrize(
-    "kind", [one if one in ("md", "xlf") else pytest.param(one, marks=pytest.mark.slow) for one in REPEATED]
+    "kind", [one if one == "xlf" else pytest.param(one, marks=pytest.mark.slow) for one in REPEATED]
 )
 def test_the_memory_for_a_file_is_a_few_times_its_size(kind, tmp_path, monkeypatch):
     """Segments take 23 to 68 times the memory of their text, so that only some are there at a time: 7 to 14 times."""
