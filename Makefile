@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TASK ?= translate
 LECTURES := $(patsubst course/%.py,build/course/%.json,$(wildcard course/[0-9]_*.py))
 
-.PHONY: demo course notebooks docs site gallery results package lint test kernels slow attack quick check browser format clean help
+.PHONY: demo course notebooks docs site gallery results package lint test published kernels slow attack quick check browser format clean help
 
 help:
 	@echo "make demo    train a translator in about a minute and show its attention"
@@ -18,9 +18,10 @@ help:
 	@echo "make results TABLE=NAME repeat a table of docs/results, from data to numbers; without a name, list them"
 	@echo "make package build the sdist and the wheel in dist/, and check them"
 	@echo "make lint    format, lint, types and import layers"
-	@echo "make test    all tests but the slow ones"
+	@echo "make test    all tests but the slow ones and those of what is published"
+	@echo "make published  build and try what is published: the wheel, the site of the docs, the lectures"
 	@echo "make kernels the tests of the Triton kernels by its interpreter, without a GPU; installs Triton (a wheel of 263 MB on aarch64)"
-	@echo "make check   lint and test, as CI does"
+	@echo "make check   lint, test and published, as CI does"
 	@echo "make slow    the tests that take minutes: long training, load, every fault"
 	@echo "make attack  every promise of docs/reliability.md, tried TIMES as often as in its table (default 1)"
 	@echo "make quick   the tests without the slow ones and the browser"
@@ -88,7 +89,10 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 test: $(STAMP) browser
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not published"
+
+published: $(STAMP) browser
+	$(PYTEST) --numprocesses 3 -m "published and not slow" tests/test_package.py tests/test_docs.py tests/test_course.py
 
 # Not part of `make test`: the wheel of Triton is large. Where torch has CUDA, Triton came with it.
 kernels: $(STAMP)
@@ -103,9 +107,9 @@ attack: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/attack --times $(TIMES)
 
 quick: $(STAMP)
-	$(PYTEST) -m "not slow and not browser"
+	$(PYTEST) -m "not slow and not published and not browser"
 
-check: lint test
+check: lint test published
 
 # The tests of the page drive a real Chromium: the headless shell, which has no window and takes a quarter less CPU time,
 # or else the whole browser. It is installed where possible; elsewhere they are skipped with a warning.

@@ -49,7 +49,7 @@ def pytest_collection(session: pytest.Session) -> None:
 # Files with a test that takes long or waits long, by itself or for what it prepares.
 LONG = (
     "test_site.py",
-    "test_package.py",
+    "test_cli_use.py",
     "test_safe_path.py",
     "test_serve_clients.py",
     "test_docs.py",

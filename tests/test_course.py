@@ -52,6 +52,7 @@ def _one_thread_and_own_folder(tmp_path, monkeypatch):
     torch.set_num_threads(threads)
 
 
+@pytest.mark.published
 @pytest.mark.parametrize("lecture", LECTURES, ids=lambda path: path.stem)
 def test_a_lecture_runs_and_is_rendered(lecture: Path, monkeypatch) -> None:
     monkeypatch.setenv("COURSE_UPDATES", "2")
@@ -188,7 +189,7 @@ def execute(name: str, folder: Path) -> str:
     return "".join(output.get("text", "") for output in outputs)
 
 
-@pytest.mark.slow  # lectures run in the usual suite; here the same cells by Jupyter
+@pytest.mark.slow  # `make published` runs the lectures; here the same cells by Jupyter
 def test_a_notebook_runs_in_jupyter(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("COURSE_UPDATES", "1")
     assert "\n2.4: the answer is a number; got nothing yet.\n" in execute("2_attention", tmp_path)

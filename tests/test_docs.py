@@ -164,6 +164,7 @@ def site(tmp_path_factory) -> Path:
     return out / "html"
 
 
+@pytest.mark.published
 def test_the_site_has_no_link_that_breaks_and_loads_nothing_from_elsewhere(site: Path) -> None:
     assert list(faults(site)) == []
     pages = {str(path.relative_to(site)) for path in site.rglob("*.html")}
@@ -173,6 +174,7 @@ def test_the_site_has_no_link_that_breaks_and_loads_nothing_from_elsewhere(site:
     assert [name for name in regard.__all__ if f'id="regard.{name}"' not in reference] == []
 
 
+@pytest.mark.published
 def test_the_links_of_the_readme_lead_somewhere(site: Path) -> None:
     """Most of it is not a page of the site."""
     parsed = MarkdownIt().enable("table").parse((TREE / "README.md").read_text(encoding="utf-8"))
@@ -185,6 +187,7 @@ def test_the_links_of_the_readme_lead_somewhere(site: Path) -> None:
             assert f'id="{place}"' in (site / path).with_suffix(".html").read_text(encoding="utf-8"), place
 
 
+@pytest.mark.published
 @pytest.mark.browser
 def test_search_works_from_a_file_without_a_network(site: Path, chromium) -> None:
     page = chromium.new_page("file:", offline=True)

@@ -53,6 +53,7 @@ def tree(tmp_path):
     return tmp_path / "tree"
 
 
+@pytest.mark.published
 def test_a_wheel_installed_elsewhere_trains_and_translates(venv, tree, tmp_path):
     """Its dependencies are those of the test environment, by a path file."""
     build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"  # as pip calls it
@@ -82,6 +83,7 @@ def test_an_install_into_an_empty_environment_brings_all_that_is_needed(venv, tr
     assert done.stdout == "Où est la gare\u00a0?\n"
 
 
+@pytest.mark.published
 def test_the_package_works_without_what_windows_lacks(tmp_path):
     """No fcntl, resource, os.nice or uvloop, a sync that needs a writable file, pipes that are not UTF-8, and one whose
     reader has exited, which is an invalid argument."""
@@ -150,7 +152,7 @@ def test_the_workflows_run_the_commands_of_ci():
     commands = [
         line for line in (TREE / ".ci" / "run").read_text(encoding="utf-8").split("\n") if line.startswith("make")
     ]
-    assert commands == ["make lint", "make test"]
+    assert commands == ["make lint", "make test", "make published"]
     assert [one for one in commands if f"- run: {one}\n" not in WORKFLOWS["ci.yml"]] == []
     (token,) = re.findall(r"--env REGARD_TOKEN=(\S+)", WORKFLOWS["release.yml"])
     AccessToken("default", token)  # refuses one that is too short
