@@ -378,23 +378,50 @@ def test_a_sentence_of_two_cues_is_translated_whole() -> None:
     assert place_tags(segment, found) == f"un{times}deux"
 
 
-def test_tags_within_a_copied_word_stay_there() -> None:
-    (segment,) = read_document(b"<p>Drink H<sub>2</sub>O, the <b>un</b>known C<i>6</i>H<wbr>12.</p>", "x.html").segments
-    assert segment.text == "Drink H2O, the unknown C6H12."
-    words = [("Drink", "Bois"), ("H2O", "H2O"), ("unknown", "inconnu"), ("C6H12", "C6H12")]
-    target = "Bois H2O, C6H12 inconnu."
+@pytest.mark.parametrize(
+    ("source", "target", "words", "expected"),
+    [
+        (
+            "Drink H<sub>2</sub>O, the <b>un</b>known C<i>6</i>H<wbr>12.",
+            "Bois H2O, C6H12 inconnu.",
+            "Drink=Bois H2O=H2O unknown=inconnu C6H12=C6H12",
+            "Bois H<sub>2</sub>O, C<i>6</i>H<wbr>12 <b>inconnu</b>.",
+        ),
+        # Other tags do not get into the word, and an article that is linked to it is not a part of it.
+        (
+            "The Ber<wbr>lin problem<sup>1</sup> is here.",
+            "Le problème Berlin est ici.",
+            "The=Le Berlin=Berlin problem=problème is=est here=ici",
+            "Le problème Ber<wbr>lin<sup>1</sup> est ici.",
+        ),
+        ("CO<wbr><!-- -->2 <img>tax", "taxe CO2", "CO2=CO2 tax=taxe", "taxe CO<wbr><!-- -->2 <img>"),
+        ("We like Eu<b>rop</b>e.", "Nous aimons l'Europe.", "We=Nous like=aimons Europe=l' Europe=Europe",
+         "Nous aimons l'Eu<b>rop</b>e."),
+        ("<b>E</b>urope is large", "L'Europe est grande", "Europe=L' Europe=Europe is=est large=grande",
+         "L'<b>E</b>urope est grande"),
+    ],
+)  # fmt: skip
+def test_tags_within_a_copied_word_stay_there(source: str, target: str, words: str, expected: str) -> None:
+    (segment,) = read_document(f"<p>{source}</p>".encode(), "x.html").segments
 
     def span(text: str, word: str) -> tuple[int, int]:
         return text.index(word), text.index(word) + len(word)
 
-    links = [Link(span(segment.text, one), span(target, other), 1.0) for one, other in words]
+    pairs = (pair.split("=") for pair in words.split(" "))
+    links = [Link(span(segment.text, one), span(target, other), 1.0) for one, other in pairs]
     found = Aligned(target, [((0, len(segment.text)), (0, len(target)))], links)
-    assert place_tags(segment, found) == "Bois H<sub>2</sub>O, C<i>6</i>H<wbr>12 <b>inconnu</b>."
+    assert place_tags(segment, found) == expected
+
+
+def test_a_subscript_belongs_to_its_word() -> None:
+    text = '<p>CO<sub>2</sub>-free "CO<sub>2</sub>" and a note<sup>1</sup>.</p>'
+    (segment,) = read_document(text.encode(), "x.html").segments
+    assert segment.text == 'CO2-free "CO2" and a note.'
 
 
 @pytest.mark.parametrize("run", ["{}", "</w:t></w:r><w:r>{}</w:r><w:r><w:t>"])
 def test_hyphens_of_word_are_characters(run: str) -> None:
-    hard, soft = (run.format(f"<w:{name}Hyphen/>") for name in ("noBreak", "soft"))
+    hard, soft = run.format("<w:noBreakHyphen />"), run.format("<w:softHyphen></w:softHyphen>")
     text = f"<w:p><w:r><w:t>An e{hard}mail ad{soft}dress</w:t></w:r></w:p>"
     (segment,) = [part for part in archives.read_docx(f"x\0{text}") if isinstance(part, Segment)]
     assert (segment.text, segment.tags) == ("An e-mail address", ())

@@ -51,13 +51,28 @@ def test_sentences_of_a_text_are_translated_alone(translator):
 def test_labels_of_list_items_are_kept_and_not_read(translator):
     said = "I see a house ."
     alone = translator.translate(said)
-    for label in ("1. ", "12)  ", "(3) ", "a) ", "(iv) ", "- ", "–\u00a0", "• "):
+    for label in ("1. ", "12)  ", "(3) ", "a)\t", "(iv) ", "B. ", "IV) ", "1.- ", "- ", "–\u00a0", "•\u2003", "> "):
         found = translator.translate(label + said)
         assert (found.text, found.flags) == (label + alone.text, alone.flags)
+    text = "1. (a) 3. Mai\n2.\n1990. a cat\n3.2 a\nthe) cat\n3. listopadu\nE. coli\nM. Dupont\nD. H. Lawrence"
     read = [
-        one.source for one in split("1. (a) 3. Mai\n2.\n1990. a cat\n- \n3.2 a\nthe) cat", translator.encode, 50).drafts
+        "(a) 3. Mai",
+        "2.",
+        "1990. a cat",
+        "3.2 a",
+        "the) cat",
+        "3. listopadu",
+        "E. coli",
+        "M. Dupont",
+        "D. H. Lawrence",
     ]
-    assert read == ["(a) 3. Mai", "2.", "1990. a cat", "-", "3.2 a", "the) cat"]
+    assert [one.source for one in split(text, translator.encode, 50).drafts] == read
+
+
+@pytest.mark.parametrize("text", ["* * *", "***", "_____", "«»", "- - - -", "= =", "#", "…"])
+def test_a_line_without_words_is_kept(translator, text):
+    assert translator.translate(f"{text}\nI see a house .").text.split("\n")[0] == text
+    assert translator.translate(text).text == text
 
 
 @pytest.mark.parametrize(

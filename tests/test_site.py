@@ -279,8 +279,22 @@ def test_texts_are_cut_at_the_same_places(js: Engine) -> None:
     given = [text for line in lines for text in (line, line.upper(), f"{line}\n{line.upper()} {line}")]
     given += [
         f"{label}{rest}"
-        for label in ("1. ", "12)  ", "(3) ", "a) ", "(iv) ", "- ", "–\u00a0", "• ", "1990. ", "the) ", "3.2 ")
-        for rest in ("the cat. 2. my house", "« house »", "3. Mai", "März", "...", "")
+        for label in (
+            "1. ",
+            "12)  ",
+            "(3) ",
+            "a)\t",
+            "(iv) ",
+            "B. ",
+            "IV) ",
+            "–\u00a0",
+            "•\u2003",
+            "> ",
+            "1990. ",
+            "the) ",
+            "M. ",
+        )
+        for rest in ("the cat. 2. my house", "« house »", "3. Mai", "März", "D. H. the", "H the", "* * *", "...", "")
     ]
     found = js.ask(vocabulary=plain(vocabulary), name="drafts", each=[[text, 12] for text in given])
     for text, ours in zip(given, found, strict=True):
@@ -288,7 +302,7 @@ def test_texts_are_cut_at_the_same_places(js: Engine) -> None:
         assert ours["cut"] == theirs.cut, text
         assert [
             (tuple(one["span"]), one["words"], one["recased"], one["encoded"]["ids"]) for one in ours["drafts"]
-        ] == [(one.span, one.words, one.capitals, one.encoded.ids) for one in theirs.drafts], text
+        ] == [(one.span, one.words, one.capitals, one.encoded.ids) for one in theirs.drafts if one.words], text
 
 
 def test_pieces_become_the_same_cells(js: Engine) -> None:

@@ -20,6 +20,7 @@ from regard.text.sentences import Span, after_label, split_clauses, split_senten
 
 Encode = Callable[[str], Tokenised]
 _LINE = re.compile(r"[^\n]+")
+_LONE = re.compile("[\ud800-\udfff]")  # halves of a character, which no file can hold
 # Read instead of the only address of a sentence: models copy this name, and write the preposition that it needs.
 NAME = "Google"
 # Read instead of amounts and large numbers, if one was lost: models copy small numbers before the word of a currency.
@@ -103,6 +104,7 @@ def whole(text: str, encode: Encode) -> Text:
 def split(text: str, encode: Encode, most: int) -> Text:
     """The sentences of each line of a text, without the labels of list items; those of more than `most` tokens, as they
     are read, are cut at clauses."""
+    text = _LONE.sub("\ufffd", text)
     result = Text(text, [])
     for line in _LINE.finditer(text):
         for sentence in split_sentences(line[0]):
@@ -114,8 +116,7 @@ def split(text: str, encode: Encode, most: int) -> Text:
                 clauses = split_clauses(text, (start, end), [start + begin for begin, _ in pieces.spans], most)
                 parts = [read(text, span, encode(text[slice(*span)]), encode) for span in clauses]
                 result.cut = True
-            # An address alone is kept.
-            result.drafts += [draft for draft in parts if not draft.protected or has_words(draft.words)]
+            result.drafts += [draft for draft in parts if has_words(draft.words)]  # an address or a rule is kept
     if not result.drafts:  # white space, or nothing to translate
         return Text(text if text.strip() else "", whole("", encode).drafts)
     return result

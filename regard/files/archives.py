@@ -23,7 +23,7 @@ LARGEST = 256 << 20  # bytes of all members, uncompressed; they are copied in bl
 LARGEST_TEXT = 32 << 20  # bytes of the members to translate, which are in memory
 MOST_MEMBERS = 10_000
 _TAG = re.compile(r"</?([\w:]{1,100})")
-_HYPHENS = {"<w:noBreakHyphen/>": "-", "<w:softHyphen/>": ""}  # elements that are characters
+_HYPHENS = {"w:noBreakHyphen": "-", "w:softHyphen": ""}  # elements that are characters
 _OUTSIDE = re.compile(r"^[/\\]|(?:^|[/\\])\.\.(?:[/\\]|$)|[:\0]")
 
 
@@ -160,10 +160,7 @@ class Names(NamedTuple):
         close = f"</{p}t></{p}r>"
         base: str | None = None  # the properties of the first run with text
         builder = Builder()
-        spelled = [
-            token._replace(raw=_HYPHENS[token.raw], name=None) if token.raw in _HYPHENS else token for token in tokens
-        ]
-        for run in _runs(spelled[:tail], f"{p}r"):
+        for run in _runs(map(_spelled, tokens[:tail]), f"{p}r"):
             texts = [token for token in run if token.name is None]
             if len(run) > 1 and texts:
                 properties = next((token.raw for token in run if token.raw.startswith(f"<{p}rPr")), "")
@@ -232,7 +229,14 @@ def _controls(tokens: Iterable[html.Markup], name: str) -> Iterator[html.Markup]
         at = last + 1
 
 
-def _runs(tokens: list[html.Markup], name: str) -> Iterator[list[html.Markup]]:
+def _spelled(token: html.Markup) -> html.Markup:
+    """The token, or the character that it stands for."""
+    if token.name not in _HYPHENS:
+        return token
+    return html.Markup("" if token.closing else _HYPHENS[token.name])
+
+
+def _runs(tokens: Iterable[html.Markup], name: str) -> Iterator[list[html.Markup]]:
     """The tokens of each run together, and all others alone."""
     run: list[html.Markup] = []
     for token in tokens:

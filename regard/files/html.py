@@ -21,7 +21,6 @@ VOID = frozenset((
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr",
 ))  # fmt: skip
 CODE = frozenset(("code", "kbd", "samp", "var", "tt", "math", "svg", "pre", "textarea"))  # not natural language
-NOTES = frozenset(("sup", "sub"))
 RAW = frozenset(("script", "style"))  # contain no tags
 _NAME = re.compile(r"[A-Za-z_:][^\s/>]*")
 _STOP = re.compile(r"[>\"']")
@@ -131,11 +130,11 @@ def join_kept(tokens: Iterable[Markup], rules: Rules) -> Iterator[Markup]:
 
 
 def join_notes(run: list[Markup]) -> Iterator[Markup]:
-    """The tokens, with every superscript or subscript without letters that ends a word, such as a footnote, as one."""
+    """The tokens, with every superscript without letters that ends a word, such as a footnote, as one."""
     at = 0
     while at < len(run):
         token, last = run[at], at
-        if token.name in NOTES and not token.closing and not token.empty:
+        if token.name == "sup" and not token.closing and not token.empty:
             last = next((n for n in range(at + 1, min(at + 10, len(run))) if run[n].name == token.name), at)
         inside, after = run[at + 1 : last], run[last + 1].raw[:1] if last + 1 < len(run) else ""
         text = "".join(one.raw for one in inside if one.name is None)

@@ -177,7 +177,8 @@ class Placer:
         self.segment, self.tags, self.text = segment, segment.tags, found.text
         inside = {tag.at for tag in self.tags if re.fullmatch(r"\w\w", segment.text[max(0, tag.at - 1) : tag.at + 1])}
         within = sorted(inside)  # the places of tags within words
-        copied: set[int] = set()  # those in words that the translation has too, which are words of several parts
+        self.copied: set[int] = set()  # those in words that the translation has too, which are words of several parts
+        self.later: set[int] = set()  # the target words that are a part of a word, and not its first one
         links = sorted((trim(found.text, target), trim(segment.text, source)) for source, target, _ in found.links)
         self.target: list[Span] = []  # words: the spans of the links, and the words in between
         self.linked: list[Span | None] = []  # the source span that each is linked to
@@ -188,9 +189,11 @@ class Placer:
                 self.target += between
                 self.linked += [None] * len(between)
                 cuts = within[bisect_right(within, span[0]) : bisect_left(within, span[1])]
-                if cuts and self.text[start:end] == segment.text[slice(*span)]:
-                    copied.update(cuts)
+                copy, word = self.text[start:end], segment.text[slice(*span)]
+                if cuts and len(copy) == len(word) and copy.lower() == word.lower():
+                    self.copied.update(cuts)
                     parts = list(pairwise([span[0], *cuts, span[1]]))
+                    self.later.update(range(len(self.target) + 1, len(self.target) + len(parts)))
                     self.target += [(start + a - span[0], start + b - span[0]) for a, b in parts]
                     self.linked += parts
                 elif start < end:
@@ -200,7 +203,7 @@ class Placer:
         self.source: list[Span] = []
         for start, end in split_words(segment.text, (0, len(segment.text))):
             cuts = within[bisect_right(within, start) : bisect_left(within, end)]
-            self.source += pairwise([start, *(cut for cut in cuts if cut in copied), end])
+            self.source += pairwise([start, *(cut for cut in cuts if cut in self.copied), end])
         self.starts = [start for start, _ in self.source]
         self.bounds: dict[Span, Range] = {}  # source sentence -> its target words
         firsts = [start for start, _ in self.target]
@@ -292,6 +295,8 @@ class Placer:
         for word in range(first, bisect_left(self.starts, source[1])):
             for number in self.linking.get(word, ()):
                 start, end = self.linked[number] or (0, 0)
+                if any(start < cut < end and cut in self.copied for cut in source):  # an article of a word in parts
+                    continue
                 shared = min(source[1], end) - max(source[0], start)
                 # At least half of the target word's source; a span within a word counts as the word.
                 if shared > 0 and (2 * shared >= end - start or shared == source[1] - source[0]):
@@ -359,10 +364,15 @@ class Placer:
         inside: list[tuple[Range, Node | Tag]] = [(pair.words, pair) for pair in node.inside]
         reached = node.words[0]
         for tag in node.single:
-            gap, _ = self._outside(self._after(tag, node.words), tag.at, node)
+            own, _ = self._outside(self._after(tag, node.words), tag.at, node)
+            gap = own
             if tag.kind != "word":
                 gap, _ = self._outside(max(gap, reached), tag.at, node)
-                reached = gap = max(gap, reached)
+                gap = max(gap, reached)
+                # Not within a word of several parts, unless the tag is within it.
+                while gap in self.later and gap < node.words[1] and (gap != own or tag.at not in self.copied):
+                    gap += 1
+                reached = gap
             inside.append(((gap, gap), tag))
         # At the same word: single tags in the order of the source, then empty pairs, then the pair around words.
         inside.sort(key=lambda one: (one[0], isinstance(one[1], Node)))

@@ -14,6 +14,7 @@ from regard.errors import DataError
 from regard.files import html
 from regard.files.place import spell
 from regard.files.segment import SIZED, Builder, Part, Review, Segment, as_it_is, find_placeholders, framed, has_words
+from regard.text.sentences import after_label
 
 _LINE = re.compile(r'\s*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d{1,3}\])?)\s*)?"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPED = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
@@ -104,8 +105,8 @@ def _selected(source: str, text: str) -> str:
     """The translation of an item of a menu: a key selects its first letter."""
     if text == source:
         return _escape(text)
-    sign = _ACCESS.findall(source)[0]
-    return _escape(_LETTER.sub(lambda letter: sign + letter[0], text, count=1))
+    sign, (start, _) = _ACCESS.findall(source)[0], after_label(text, (0, len(text)))
+    return _escape(text[:start] + _LETTER.sub(lambda letter: sign + letter[0], text[start:], count=1))
 
 
 def words_of(text: str, directives: bool = False) -> Builder:

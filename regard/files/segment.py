@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from regard.text.sentences import Span, split_clauses, split_sentences
+from regard.text.sentences import Span, after_label, split_clauses, split_sentences, split_words
 
 # open and close: a pair; void: markup without a partner, in the order of the source; word: a named placeholder, which
 # may move freely; argument: a placeholder identified by its order (%s); break: replaces white space.
@@ -356,7 +356,8 @@ def take_sentences(text: str, line: int) -> list[Span]:
     """The sentences of a text that have words; those of more than `line` characters are split."""
     found, start = [], 0
     for row in text.split("\n"):
-        for begin, end in split_sentences(row):
+        for sentence in split_sentences(row):
+            begin, end = after_label(row, sentence)
             span = start + begin, start + end
             found += [part for part in split_clauses(text, span, range(*span), line) if has_words(text[slice(*part)])]
         start += len(row) + 1
@@ -390,10 +391,16 @@ def join_sentences(text: str, spans: list[Span], written: list[Sentence]) -> Ali
     reached = size = 0
     for (start, end), sentence in zip(spans, written, strict=True):
         parts += [text[reached:start], sentence.text]
+        links += _kept(text, (reached, start), size)
         at = size + start - reached
         size = at + len(sentence.text)
         sentences.append(((start, end), (at, size)))
         links += [Link((start + a, start + b), (at + c, at + d), weight) for (a, b), (c, d), weight in sentence.links]
         reached = end
     parts.append(text[reached:])
-    return Aligned("".join(parts), sentences, links)
+    return Aligned("".join(parts), sentences, links + _kept(text, (reached, len(text)), size))
+
+
+def _kept(text: str, span: Span, at: int) -> list[Link]:
+    """The links of the words between sentences, such as labels, which are at `at` in the translation."""
+    return [Link((a, b), (at + a - span[0], at + b - span[0]), 1.0) for a, b in split_words(text, span)]

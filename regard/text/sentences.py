@@ -33,11 +33,11 @@ MONTHS = (
     "Juli", "August", "September", "Oktober", "November", "Dezember",
 )  # fmt: skip
 _MONTHS = re.compile(rf"(?:{'|'.join(MONTHS)})\b")
-# At the start of a sentence, before its first word: 1. 12) a) (b) (iv) - •
+# The label of a list item, before its first word: 1. A. IV. 12) a) (b) (iv) - • (M. is Monsieur)
 _ITEM = re.compile(
-    rf"(?:\d{{1,3}}[.)]|\(?(?:[a-z]|[ivx]{{2,4}})\)|\(\d{{1,3}}\)|[-–—*•◦▪‣])[ \u00a0]{{1,8}}"
-    rf"(?!{_MONTHS.pattern})(?=\W{{0,2}}\w)"
+    r"(?:((?:\d{1,3}|[A-HQ]|[IVX]{1,4})\.-?)|\(?(?:\d{1,3}|[A-Za-z]|[ivx]{2,4}|[IVX]{2,4})\)|[-–—*•◦▪‣>])\s{1,8}(?=\W{0,2}\w)"
 )
+_INITIAL = re.compile(r"[A-Z]\.")
 _LONGEST = 6  # letters and dots before a full stop that are checked
 _LABEL = 3  # characters of a list label: "1.", "12.", "a."
 _CLAUSES = (re.compile(r"[;:—–；：](?=\s|\Z)|[；：]"), re.compile(r"[,،](?=\s|\Z)|[，、]"), re.compile(r"\s"))
@@ -62,7 +62,13 @@ def split_sentences(text: str) -> list[Span]:
 def after_label(text: str, sentence: Span) -> Span:
     """The sentence without the label of a list item that it begins with."""
     label = _ITEM.match(text, *sentence)
-    return (label.end() if label else sentence[0]), sentence[1]
+    if label is None:
+        return sentence
+    # An ordinal, the day of a date, or initials go on: 3. listopadu, 3. Mai, E. coli, D. H. Lawrence
+    after = label.end()
+    if label[1] and (text[after].islower() or _MONTHS.match(text, after) or _INITIAL.match(text, after)):
+        return sentence
+    return after, sentence[1]
 
 
 def split_words(text: str, sentence: Span) -> list[Span]:

@@ -377,7 +377,7 @@ const SENTENCE_END = new RegExp(
 const BREAK = new RegExp(`\\n[^\\S\\n]*\\n|<br {0,4}/?>|\\u2029`, "giu");
 const MONTHS = new RegExp(`^(?:${constants.sentences.months.join("|")})(?![${LETTER}])`, "u");
 const ITEM = new RegExp(
-  `^(?:\\p{Nd}{1,3}[.)]|\\(?(?:[a-z]|[ivx]{2,4})\\)|\\(\\p{Nd}{1,3}\\)|[-–—*•◦▪‣])[ \\u00a0]{1,8}(?!${MONTHS.source.slice(1)})(?=[^${LETTER}]{0,2}[${LETTER}])`,
+  `^(?:((?:\\p{Nd}{1,3}|[A-HQ]|[IVX]{1,4})\\.-?)|\\(?(?:\\p{Nd}{1,3}|[A-Za-z]|[ivx]{2,4}|[IVX]{2,4})\\)|[-–—*•◦▪‣>])[${SPACES}]{1,8}(?=[^${LETTER}]{0,2}[${LETTER}])`,
   "u",
 );
 const CLAUSES = [
@@ -462,8 +462,11 @@ function abbreviated(characters, start, stop, after) {
 
 /** The sentence without the label of a list item that it begins with. */
 function afterLabel(characters, [start, end]) {
-  const [label] = ITEM.exec(characters.slice(start, end).join("")) ?? [""];
-  return [start + label.length, end];
+  const [label, point] = ITEM.exec(characters.slice(start, end).join("")) ?? [""];
+  const after = start + label.length,
+    next = characters.slice(after, after + 12).join("");
+  const goesOn = point && (/^\p{Lowercase}/u.test(next) || MONTHS.test(next) || /^[A-Z]\./.test(next));
+  return [goesOn ? start : after, end];
 }
 
 /** Split a sentence into parts of at most `most` tokens, which begin at the code points `starts`. */
@@ -498,9 +501,9 @@ export function takeSentences(text, line) {
     found = [];
   let start = 0;
   for (const row of text.split("\n")) {
-    for (const [begin, end] of splitSentences(row)) {
-      const span = [start + begin, start + end];
-      const each = Array.from({ length: end - begin }, (_, at) => span[0] + at);
+    for (const sentence of splitSentences(row)) {
+      const span = afterLabel(points(row), sentence).map((place) => start + place);
+      const each = Array.from({ length: span[1] - span[0] }, (_, at) => span[0] + at);
       found.push(
         ...splitClauses(characters, span, each, line).filter((part) => hasWords(characters.slice(...part).join(""))),
       );
@@ -543,7 +546,7 @@ export function drafts(text, encode, most) {
         parts = splitClauses(characters, whole, starts, most).map((span) => read(characters, span, encode));
         cut = true;
       }
-      found.push(...parts);
+      found.push(...parts.filter((draft) => hasWords(draft.words)));
     }
     at += own.length + 1;
   }
