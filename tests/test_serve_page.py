@@ -80,7 +80,7 @@ def test_type_a_sentence_and_see_its_translation(page: Any) -> None:
 
 
 def test_of_several_sentences_the_one_with_the_caret_is_looked_into(page: Any) -> None:
-    page.locator("#source").fill("ba da\nlu me ko")
+    page.locator("#source").fill("1. ba da\n***\nlu me ko\n-")
     until(page, "document.querySelector('.translation .other')?.innerText === 'ko me lu'")
     until(page, "document.querySelectorAll('.translation .word').length === 2")
     assert words(page) == ["da", "ba"]
@@ -88,7 +88,8 @@ def test_of_several_sentences_the_one_with_the_caret_is_looked_into(page: Any) -
     until(page, "document.querySelectorAll('.translation .word').length === 3")
     assert words(page) == ["ko", "me", "lu"]
     assert page.locator(".translation .other").inner_text() == "da ba"
-    assert page.evaluate("document.querySelector('regard-translate').whole()") == "da ba\nko me lu"
+    assert page.evaluate("document.querySelector('regard-translate').whole()") == "1. da ba\n***\nko me lu\n-"
+    assert page.locator(".translation .sentence").inner_text().split() == ["1.", "da", "ba", "***", "ko", "me", "lu", "-"]
 
 
 def test_an_answer_that_is_aborted_while_it_is_read_is_no_answer(modules: Any) -> None:

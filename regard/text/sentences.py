@@ -35,7 +35,7 @@ MONTHS = (
 _MONTHS = re.compile(rf"(?:{'|'.join(MONTHS)})\b")
 # The label of a list item, before its first word: 1. A. IV. 12) a) (b) (iv) - • (M. is Monsieur)
 _ITEM = re.compile(
-    r"(?:((?:\d{1,3}|[A-HQ]|[IVX]{1,4})\.-?)|\(?(?:\d{1,3}|[A-Za-z]|[ivx]{2,4}|[IVX]{2,4})\)|[-–—*•◦▪‣>])\s{1,8}(?=\W{0,2}\w)"
+    r"(?:\d{1,3}\.-?|([A-HQ]\.|[IVX]{1,4}\.)|\(?(?:\d{1,3}|[A-Za-z]|[ivx]{2,4}|[IVX]{2,4})\)|[-–—*•◦▪‣>])\s{1,8}(?=\W{0,2}\w)"
 )
 _INITIAL = re.compile(r"[A-Z]\.")
 _LONGEST = 6  # letters and dots before a full stop that are checked
@@ -64,9 +64,10 @@ def after_label(text: str, sentence: Span) -> Span:
     label = _ITEM.match(text, *sentence)
     if label is None:
         return sentence
-    # An ordinal, the day of a date, or initials go on: 3. listopadu, 3. Mai, E. coli, D. H. Lawrence
     after = label.end()
-    if label[1] and (text[after].islower() or _MONTHS.match(text, after) or _INITIAL.match(text, after)):
+    if _MONTHS.match(text, after):  # the day of a date
+        return sentence
+    if label[1] and (text[after].islower() or _INITIAL.match(text, after)):  # E. coli, D. H. Lawrence
         return sentence
     return after, sentence[1]
 

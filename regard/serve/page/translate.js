@@ -221,10 +221,10 @@ class Translate extends HTMLElement {
     translate();
   }
 
-  /** The whole translation, with the white space between the sentences of the source. */
+  /** The whole translation, with what is between the sentences of the source. */
   whole() {
-    const points = [...state.get("text")],
-      sentences = state.get("sentences");
+    const sentences = state.get("sentences"),
+      points = [...(sentences.at(-1)?.of ?? "")];
     let at = 0;
     const parts = sentences.flatMap((one, number) => {
       const gap = points.slice(at, one.source[0]).join("");
@@ -297,9 +297,12 @@ class Translate extends HTMLElement {
   showWords(trace, sentences) {
     const focused = this.output.contains(document.activeElement) ? document.activeElement.dataset.t : null;
     const line = state.get("line"),
-      points = [...state.get("text")];
-    const breaks = (one, number) =>
-      number > 0 && points.slice(sentences[number - 1].source[1], one.source[0]).includes("\n") ? h("br") : " ";
+      points = [...sentences.at(-1).of];
+    // What is between sentences is not translated: line breaks, labels of list items, rules.
+    const between = (start, end) => {
+      const [first, ...lines] = points.slice(start, end).join("").split(/\s*\n\s*/);
+      return [` ${first} `, ...lines.map((line) => [h("br"), `${line} `])];
+    };
     const said = (one, number) => [
       this.mended(one, number) &&
         h(
@@ -320,7 +323,7 @@ class Translate extends HTMLElement {
         "p",
         { class: "sentence", dir: "auto", lang: model().target?.code },
         sentences.map((one, number) => [
-          breaks(one, number),
+          between(number ? sentences[number - 1].source[1] : 0, one.source[0]),
           number === line && trace
             ? h("span", { class: sentences.length > 1 ? "chosen" : null }, this.words(trace))
             : h(
@@ -333,6 +336,7 @@ class Translate extends HTMLElement {
               ),
           said(one, number),
         ]),
+        between(sentences.at(-1).source[1], points.length),
       ),
     );
     if (focused) this.output.querySelector(`[data-t="${focused}"]`)?.focus();

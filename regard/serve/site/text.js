@@ -377,7 +377,7 @@ const SENTENCE_END = new RegExp(
 const BREAK = new RegExp(`\\n[^\\S\\n]*\\n|<br {0,4}/?>|\\u2029`, "giu");
 const MONTHS = new RegExp(`^(?:${constants.sentences.months.join("|")})(?![${LETTER}])`, "u");
 const ITEM = new RegExp(
-  `^(?:((?:\\p{Nd}{1,3}|[A-HQ]|[IVX]{1,4})\\.-?)|\\(?(?:\\p{Nd}{1,3}|[A-Za-z]|[ivx]{2,4}|[IVX]{2,4})\\)|[-–—*•◦▪‣>])[${SPACES}]{1,8}(?=[^${LETTER}]{0,2}[${LETTER}])`,
+  `^(?:\\p{Nd}{1,3}\\.-?|([A-HQ]\\.|[IVX]{1,4}\\.)|\\(?(?:\\p{Nd}{1,3}|[A-Za-z]|[ivx]{2,4}|[IVX]{2,4})\\)|[-–—*•◦▪‣>])[${SPACES}]{1,8}(?=[^${LETTER}]{0,2}[${LETTER}])`,
   "u",
 );
 const CLAUSES = [
@@ -462,10 +462,10 @@ function abbreviated(characters, start, stop, after) {
 
 /** The sentence without the label of a list item that it begins with. */
 function afterLabel(characters, [start, end]) {
-  const [label, point] = ITEM.exec(characters.slice(start, end).join("")) ?? [""];
+  const [label, letter] = ITEM.exec(characters.slice(start, end).join("")) ?? [""];
   const after = start + label.length,
     next = characters.slice(after, after + 12).join("");
-  const goesOn = point && (/^\p{Lowercase}/u.test(next) || MONTHS.test(next) || /^[A-Z]\./.test(next));
+  const goesOn = MONTHS.test(next) || (letter && (/^\p{Lowercase}/u.test(next) || /^[A-Z]\./.test(next)));
   return [goesOn ? start : after, end];
 }
 
