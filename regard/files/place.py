@@ -189,8 +189,8 @@ class Placer:
                 self.target += between
                 self.linked += [None] * len(between)
                 cuts = within[bisect_right(within, span[0]) : bisect_left(within, span[1])]
-                copy, word = self.text[start:end], segment.text[slice(*span)]
-                if cuts and len(copy) == len(word) and copy.lower() == word.lower():
+                own, copy = segment.text[slice(*span)], self.text[start:end]
+                if cuts and len(own) == len(copy) and own.lower() == copy.lower():
                     self.copied.update(cuts)
                     parts = list(pairwise([span[0], *cuts, span[1]]))
                     self.later.update(range(len(self.target) + 1, len(self.target) + len(parts)))
