@@ -413,6 +413,35 @@ def test_tags_within_a_copied_word_stay_there(source: str, target: str, words: s
     assert place_tags(segment, found) == expected
 
 
+def test_words_with_tags_within_them_are_written_once() -> None:
+    draw = random.Random(11)
+    for _ in range(800):
+        words = draw.choices(["H2O", "Berlin", "the", "x1", "l'", "été"], k=draw.randint(1, 6))
+        source, opened, number = "", 0, itertools.count()
+        for letter in " ".join(words) + " ":
+            kind = draw.choices(["<b i='{}'>", "</b>", "<img i='{}'/>", ""], [8, 4, 12, 60])[0]
+            if kind == "</b>":
+                kind = kind if opened else ""
+                opened -= bool(kind)
+            opened += kind.startswith("<b ")
+            source += kind.format(next(number)) + letter
+        (segment,) = read_document(f"<p>{source.rstrip()}{'</b>' * opened}</p>".encode(), "x.html").segments
+        spans = [match.span() for match in re.finditer(r"\S+", segment.text)]
+        target = " ".join(draw.sample([draw.choice([segment.text[a:b]] * 3 + ["un"]) for a, b in spans], len(spans)))
+        links = [Link(draw.choice(spans), match.span(), 1.0) for match in re.finditer(r"\S+", target)]
+        links += [
+            Link(one, match.span(), 1.0)
+            for one in spans
+            for match in [re.search(re.escape(segment.text[slice(*one)]), target)]
+            if match
+        ]
+        found = Aligned(target, [((0, len(segment.text)), (0, len(target)))], draw.sample(links, len(links)))
+        written = etree.fromstring(f"<p>{place_tags(segment, found)}</p>", PARSER)
+        assert "".join("".join(written.itertext()).split()) == target.replace(" ", "")
+        numbers = sorted(int(tag.get("i")) for tag in written.iterdescendants())
+        assert numbers == sorted(map(int, re.findall(r"i='(\d+)'", segment.inner)))
+
+
 def test_a_subscript_belongs_to_its_word() -> None:
     text = '<p>CO<sub>2</sub>-free "CO<sub>2</sub>" and a note<sup>1</sup>.</p>'
     (segment,) = read_document(text.encode(), "x.html").segments

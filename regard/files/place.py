@@ -170,40 +170,52 @@ def _ends_a_word(tag: Tag) -> bool:
     return tag.kind == "void" and tag.after and not tag.before
 
 
+def _in_parts(segment: Segment, text: str, links: list[tuple[Span, Span]]) -> tuple[list[tuple[Span, Span]], list[int]]:
+    """The links (target, source) with one for each part of a word that has tags within it and is copied, as of H and 2
+    and O, so that the tags stay there; and the places in the source where such parts meet."""
+    inside = {tag.at for tag in segment.tags if re.fullmatch(r"\w\w", segment.text[max(0, tag.at - 1) : tag.at + 1])}
+    places, found, cuts = sorted(inside), list[tuple[Span, Span]](), set[int]()
+    for target, source in links:
+        parts, own, copy = _cut(source, places), segment.text[slice(*source)], text[slice(*target)]
+        if len(parts) > 1 and len(own) == len(copy) and own.lower() == copy.lower():
+            ahead = target[0] - source[0]
+            found += [((start + ahead, end + ahead), (start, end)) for start, end in parts]
+            cuts.update(start for start, _ in parts[1:])
+        else:
+            found.append((target, source))
+    return found, sorted(cuts)
+
+
+def _cut(span: Span, places: Sequence[int]) -> list[Span]:
+    """The parts of a span between these places, which are sorted."""
+    return list(pairwise([span[0], *places[bisect_right(places, span[0]) : bisect_left(places, span[1])], span[1]]))
+
+
 class Placer:
     """The words of both sides, and their links."""
 
     def __init__(self, segment: Segment, found: Aligned) -> None:
         self.segment, self.tags, self.text = segment, segment.tags, found.text
-        inside = {tag.at for tag in self.tags if re.fullmatch(r"\w\w", segment.text[max(0, tag.at - 1) : tag.at + 1])}
-        within = sorted(inside)  # the places of tags within words
-        self.copied: set[int] = set()  # those in words that the translation has too, which are words of several parts
-        self.later: set[int] = set()  # the target words that are a part of a word, and not its first one
         links = sorted((trim(found.text, target), trim(segment.text, source)) for source, target, _ in found.links)
+        links, cuts = _in_parts(segment, found.text, links)
+        self.cuts = set(cuts)  # where the parts of a word meet in the source
+        words = split_words(segment.text, (0, len(segment.text)))
+        self.source = [part for word in words for part in _cut(word, cuts)]
         self.target: list[Span] = []  # words: the spans of the links, and the words in between
         self.linked: list[Span | None] = []  # the source span that each is linked to
+        self.later: set[int] = set()  # the target words that go on with a word in parts
         reached = 0
         for (start, end), span in [*links, ((len(self.text), len(self.text)), (0, 0))]:
             if start >= reached:
                 between = split_words(self.text, (reached, start))
                 self.target += between
                 self.linked += [None] * len(between)
-                cuts = within[bisect_right(within, span[0]) : bisect_left(within, span[1])]
-                own, copy = segment.text[slice(*span)], self.text[start:end]
-                if cuts and len(own) == len(copy) and own.lower() == copy.lower():
-                    self.copied.update(cuts)
-                    parts = list(pairwise([span[0], *cuts, span[1]]))
-                    self.later.update(range(len(self.target) + 1, len(self.target) + len(parts)))
-                    self.target += [(start + a - span[0], start + b - span[0]) for a, b in parts]
-                    self.linked += parts
-                elif start < end:
+                if start < end:
+                    if span[0] in self.cuts:
+                        self.later.add(len(self.target))
                     self.target.append((start, end))
                     self.linked.append(span)
                 reached = end
-        self.source: list[Span] = []
-        for start, end in split_words(segment.text, (0, len(segment.text))):
-            cuts = within[bisect_right(within, start) : bisect_left(within, end)]
-            self.source += pairwise([start, *(cut for cut in cuts if cut in self.copied), end])
         self.starts = [start for start, _ in self.source]
         self.bounds: dict[Span, Range] = {}  # source sentence -> its target words
         firsts = [start for start, _ in self.target]
@@ -295,7 +307,7 @@ class Placer:
         for word in range(first, bisect_left(self.starts, source[1])):
             for number in self.linking.get(word, ()):
                 start, end = self.linked[number] or (0, 0)
-                if any(start < cut < end and cut in self.copied for cut in source):  # an article of a word in parts
+                if any(start < cut < end and cut in self.cuts for cut in source):  # an article of a word in parts
                     continue
                 shared = min(source[1], end) - max(source[0], start)
                 # At least half of the target word's source; a span within a word counts as the word.
@@ -357,6 +369,13 @@ class Placer:
                 gap = pair.words[1] if at >= pair.source[1] else pair.words[0]
         return gap, gap
 
+    def _on(self, gap: int, parent: Node) -> int:
+        """The gap, moved on until it splits neither a word in parts nor a pair."""
+        ends = {at: pair.words[1] for pair in parent.inside for at in range(pair.words[0] + 1, pair.words[1])}
+        while gap in ends or (gap in self.later and gap < parent.words[1]):
+            gap = ends.get(gap, gap + 1)
+        return gap
+
     # --- the result
 
     def _emit(self, node: Node, fragments: list[Fragment]) -> None:
@@ -369,9 +388,8 @@ class Placer:
             if tag.kind != "word":
                 gap, _ = self._outside(max(gap, reached), tag.at, node)
                 gap = max(gap, reached)
-                # Not within a word of several parts, unless the tag is within it.
-                while gap in self.later and gap < node.words[1] and (gap != own or tag.at not in self.copied):
-                    gap += 1
+                if gap != own or tag.at not in self.cuts:
+                    gap = self._on(gap, node)
                 reached = gap
             inside.append(((gap, gap), tag))
         # At the same word: single tags in the order of the source, then empty pairs, then the pair around words.
