@@ -25,6 +25,7 @@ async function show(texts) {
     const model = { id: text, name: text, source: side, target: side, examples: some };
     const sentences = some.map((one) => ({
       source: [0, 0],
+      of: text,
       translatedText: one,
       done: true,
       flags: [],

@@ -300,8 +300,9 @@ class Translate extends HTMLElement {
       points = [...sentences.at(-1).of];
     // What is between sentences is not translated: line breaks, labels of list items, rules.
     const between = (start, end) => {
-      const [first, ...lines] = points.slice(start, end).join("").split(/\s*\n\s*/);
-      return [` ${first} `, ...lines.map((line) => [h("br"), `${line} `])];
+      const [first, ...lines] = points.slice(start, end).join("").split("\n").map((line) => line.trim());
+      const shown = lines.filter((line, number) => line || number === lines.length - 1); // empty lines are one break
+      return [` ${first} `, ...shown.map((line) => [h("br"), `${line} `])];
     };
     const said = (one, number) => [
       this.mended(one, number) &&
