@@ -56,12 +56,23 @@ LONG = (
     "test_look_laws.py",
 )
 
+# Files that import transformers, which takes as long as ten tests: one or two processes run all of them.
+HUGGING_FACE = (
+    "test_export_huggingface.py",
+    "test_import_hub.py",
+    "test_import_huggingface.py",
+    "test_import_marian.py",
+    "test_look_foreign.py",
+)
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each process begins with a long file. Files that share a server come next: idle processes take over the ends."""
+    """Each process begins with a long file. Files that share a server or a library come next: idle processes take over
+    the ends."""
     count = getattr(config, "workerinput", {}).get("workercount", 1)
     rest = sorted(
-        (one for one in items if one.path.name not in LONG), key=lambda one: "test_serve" not in one.path.name
+        (one for one in items if one.path.name not in LONG),
+        key=lambda one: ("test_serve" not in one.path.name, one.path.name not in HUGGING_FACE),
     )
     size, ordered = len(items) // count, []
     for number in range(count):  # pytest-xdist deals out as many equal parts
