@@ -24,7 +24,7 @@ from regard.errors import DataError
 from regard.files import archives
 from regard.files.document import Document, read_document
 from regard.files.place import place_tags
-from regard.files.segment import Aligned, Link, Review, Segment
+from regard.files.segment import Aligned, Link, Review, Segment, Sentence, Sentences
 
 SIZES = [100, pytest.param(4000, marks=pytest.mark.slow)]
 WORDS = ["Open", "the file", "now.", "It is", "100%", "été", "a < b", "x & y", "“q”", "I", "two words", "Done!"]
@@ -440,6 +440,20 @@ def test_words_with_tags_within_them_are_written_once() -> None:
         assert "".join("".join(written.itertext()).split()) == target.replace(" ", "")
         numbers = sorted(int(tag.get("i")) for tag in written.iterdescendants())
         assert numbers == sorted(map(int, re.findall(r"i='(\d+)'", segment.inner)))
+
+
+def test_words_between_sentences_are_linked_to_themselves() -> None:
+    """So that tags around a label stay there."""
+    (segment,) = read_document(b"<p><b>1.</b> We <i>agree</i>. <u>***</u></p>", "x.html").segments
+    sentences = Sentences([segment], 500)
+    assert sentences.texts == ["We agree."]
+    (found,) = sentences.join([Sentence("On accepte.", [Link((3, 8), (3, 10), 1.0)])])
+    assert place_tags(segment, found) == "<b>1.</b> On <i>accepte</i>. <u>***</u>"
+
+
+def test_one_tilde_of_markdown_strikes_too() -> None:
+    (segment,) = read_document(b"a ~small~ house, H~2~O, ~5 to ~6", "x.md").segments
+    assert (segment.text, len(segment.tags)) == ("a small house, H2O, ~5 to ~6", 4)
 
 
 def test_a_subscript_belongs_to_its_word() -> None:

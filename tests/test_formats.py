@@ -422,6 +422,7 @@ def test_po_without_a_header_or_its_charset_gets_them(head: str) -> None:
         ("Sa&ve", "Save", "&SAVE"),
         ("_Print\\tCtrl+P", "Print", "_PRINT\\tCtrl+P"),
         ("(_Help)", "(Help)", "(_HELP)"),
+        ("a) &Open", "a) Open", "A) &OPEN"),
         # No such sign:
         ("R&D here", "R&D here", "R&D HERE"),
         ("you & me", "you & me", "YOU & ME"),

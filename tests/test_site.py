@@ -133,8 +133,12 @@ def models(runs: dict[str, Path]) -> dict[str, TranslationModel]:
 EN_FR, FR_EN = ("en", "fr"), ("fr", "en")
 
 
+LABELS = ("1. ", "12)  ", "(3) ", "a)\t", "(iv) ", "B. ", "IV) ", "–\u00a0", "•\u2003", "> ", "1990. ", "the) ", "M. ")
+LABELLED = ("the cat. 2. my house", "« house »", "3. Mai", "März", "D. H. the", "H the", "* * *", "...", "")
+
+
 def test_sentences_end_at_the_same_places(js: Engine) -> None:
-    given = texts(400)
+    given = [*texts(400), *(f"{label}{rest}" for label in LABELS for rest in LABELLED)]
     found = js.each("text", "splitSentences", [[text] for text in given])
     assert found == [[list(span) for span in split_sentences(text)] for text in given]
     found = js.each("text", "takeSentences", [[text, 17] for text in given])
@@ -277,25 +281,7 @@ def test_texts_are_cut_at_the_same_places(js: Engine) -> None:
     lines = [" ".join(draw.choices(words, k=draw.randrange(1, 30))) + draw.choice((".", "")) for _ in range(40)]
     vocabulary = Vocabulary.train(lines, "bpe", 300)
     given = [text for line in lines for text in (line, line.upper(), f"{line}\n{line.upper()} {line}")]
-    given += [
-        f"{label}{rest}"
-        for label in (
-            "1. ",
-            "12)  ",
-            "(3) ",
-            "a)\t",
-            "(iv) ",
-            "B. ",
-            "IV) ",
-            "–\u00a0",
-            "•\u2003",
-            "> ",
-            "1990. ",
-            "the) ",
-            "M. ",
-        )
-        for rest in ("the cat. 2. my house", "« house »", "3. Mai", "März", "D. H. the", "H the", "* * *", "...", "")
-    ]
+    given += [f"{label}{rest}" for label in LABELS for rest in LABELLED]
     found = js.ask(vocabulary=plain(vocabulary), name="drafts", each=[[text, 12] for text in given])
     for text, ours in zip(given, found, strict=True):
         theirs = split(text, vocabulary.encode, 12)

@@ -16,11 +16,11 @@ from regard.evaluate.confidence import Confidence
 from regard.files.place import spell
 from regard.files.segment import Segment, Sentence, as_it_is, find_addresses, has_words, join_sentences, protect
 from regard.symbols import UNKNOWN
+from regard.text.normalise import well_formed
 from regard.text.sentences import Span, after_label, split_clauses, split_sentences
 
 Encode = Callable[[str], Tokenised]
 _LINE = re.compile(r"[^\n]+")
-_LONE = re.compile("[\ud800-\udfff]")  # halves of a character, which no file can hold
 # Read instead of the only address of a sentence: models copy this name, and write the preposition that it needs.
 NAME = "Google"
 # Read instead of amounts and large numbers, if one was lost: models copy small numbers before the word of a currency.
@@ -104,7 +104,7 @@ def whole(text: str, encode: Encode) -> Text:
 def split(text: str, encode: Encode, most: int) -> Text:
     """The sentences of each line of a text, without the labels of list items; those of more than `most` tokens, as they
     are read, are cut at clauses."""
-    text = _LONE.sub("\ufffd", text)
+    text = well_formed(text)
     result = Text(text, [])
     for line in _LINE.finditer(text):
         for sentence in split_sentences(line[0]):

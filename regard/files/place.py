@@ -369,7 +369,7 @@ class Placer:
                 gap = pair.words[1] if at >= pair.source[1] else pair.words[0]
         return gap, gap
 
-    def _on(self, gap: int, parent: Node) -> int:
+    def _forward(self, gap: int, parent: Node) -> int:
         """The gap, moved on until it splits neither a word in parts nor a pair."""
         ends = {at: pair.words[1] for pair in parent.inside for at in range(pair.words[0] + 1, pair.words[1])}
         while gap in ends or (gap in self.later and gap < parent.words[1]):
@@ -388,8 +388,8 @@ class Placer:
             if tag.kind != "word":
                 gap, _ = self._outside(max(gap, reached), tag.at, node)
                 gap = max(gap, reached)
-                if gap != own or tag.at not in self.cuts:
-                    gap = self._on(gap, node)
+                if gap in self.later and (gap != own or tag.at not in self.cuts):
+                    gap = self._forward(gap, node)
                 reached = gap
             inside.append(((gap, gap), tag))
         # At the same word: single tags in the order of the source, then empty pairs, then the pair around words.

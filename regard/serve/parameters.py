@@ -20,6 +20,7 @@ from starlette.types import Message
 
 from regard.serve.limits import Limits, RefusedError
 from regard.serve.schemas import KEYS
+from regard.text.normalise import well_formed
 
 FORMS = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data")
 REPEATED = ("text", "ignore_tags", "splitting_tags")  # of which a form may hold several; of others, the first counts
@@ -28,7 +29,6 @@ _QUOTED = re.compile(rb"(?:%[0-9A-Fa-f]{2})+")
 _MOST_FIELDS = 1000
 _MOST_SKIPPED = 8  # times the limit: how much of a larger body is read; many clients do not read while they send
 _SLICE = 1 << 16  # bytes of a multipart form that are parsed at once
-_SURROGATE = re.compile("[\ud800-\udfff]")
 Fields = dict[str, Any]
 T = TypeVar("T")
 
@@ -196,7 +196,7 @@ def _read_json(body: bytes, limits: Limits) -> Fields:
 def _clean(tree: Any) -> Any:
     """The tree with lone surrogates replaced: they cannot be written as UTF-8."""
     if isinstance(tree, str):
-        return _SURROGATE.sub("\ufffd", tree)
+        return well_formed(tree)
     if isinstance(tree, list):
         return [_clean(part) for part in tree]
     if isinstance(tree, dict):

@@ -19,6 +19,7 @@ _MARK = re.compile(f"[{_MARKS}]")  # faster than `str.translate` for rare marks
 QUOTE_MARKS = {mark: ASCII[mark] for mark in "“”„‟‘’‚‛´‐‑"} | dict.fromkeys("\u2009\u202f", "\u00a0")
 _QUOTE = re.compile(f"[{''.join(QUOTE_MARKS)}]")
 _FOLDED = str.maketrans('"—―', "'--")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _DASH = re.compile(r"(?<!\w)[—―]|[—―](?!\w)")
 # A single quotation mark may be an apostrophe: it quotes if it begins a word and another one ends a word. A quotation
 # that continues in the next sentence begins with a capital; one that began in an earlier sentence ends after
@@ -57,8 +58,7 @@ def rewrite(text: str, form: str = "none", lowercase: bool = False) -> Rewritten
     narrow and thin spaces become no-break spaces. Their rules for ' were made for English and French. Lower-casing is
     also character by character, without context (a final sigma becomes a plain one).
     """
-    if not text.isascii() and _has_surrogates(text):
-        text = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
+    text = well_formed(text)
     if form in (PUNCTUATION, QUOTES):
         text = _straight(text, form)
     if text.isascii():
@@ -90,17 +90,14 @@ def one_line(text: str) -> str:
 def rewrite_all(texts: Iterable[str], form: str, lowercase: bool) -> list[str]:
     """`rewrite` for many texts, without positions."""
     texts = list(texts)
-    if form in UNICODE or lowercase or _has_surrogates("".join(texts)):
+    if form in UNICODE or lowercase or _SURROGATE.search("".join(texts)):
         return [rewrite(text, form, lowercase).text for text in texts]
     return [_straight(text, form) for text in texts] if form in (PUNCTUATION, QUOTES) else texts
 
 
-def _has_surrogates(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return True
-    return False
+def well_formed(text: str) -> str:
+    """The text with lone surrogates, which cannot be written as UTF-8, replaced by U+FFFD."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def _straight(text: str, form: str) -> str:

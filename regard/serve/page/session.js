@@ -106,7 +106,7 @@ async function write(text, chosen, key, mine) {
   await stream("/translate", body, "trace", (event) => {
     if (event.error) throw new Refused(500, event.error);
     if (event.sentence === undefined || mine !== turn) return;
-    sentences[event.sentence] = { ...event, of: text };
+    sentences[event.sentence] = { ...event, of: text }; // the box may change before the next answer
     state.set({ sentences: [...sentences] });
   });
   if (mine !== turn) return;

@@ -501,14 +501,15 @@ export function takeSentences(text, line) {
     found = [];
   let start = 0;
   for (const row of text.split("\n")) {
+    const own = points(row);
     for (const sentence of splitSentences(row)) {
-      const span = afterLabel(points(row), sentence).map((place) => start + place);
+      const span = afterLabel(own, sentence).map((place) => start + place);
       const each = Array.from({ length: span[1] - span[0] }, (_, at) => span[0] + at);
       found.push(
         ...splitClauses(characters, span, each, line).filter((part) => hasWords(characters.slice(...part).join(""))),
       );
     }
-    start += points(row).length + 1;
+    start += own.length + 1;
   }
   return found;
 }
