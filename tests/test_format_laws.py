@@ -464,7 +464,7 @@ def test_a_subscript_belongs_to_its_word() -> None:
 
 @pytest.mark.parametrize("run", ["{}", "</w:t></w:r><w:r>{}</w:r><w:r><w:t>"])
 def test_hyphens_of_word_are_characters(run: str) -> None:
-    hard, soft = run.format("<w:noBreakHyphen />"), run.format("<w:softHyphen></w:softHyphen>")
+    hard, soft = run.format("<w:noBreakHyphen></w:noBreakHyphen>"), run.format("<w:softHyphen />")
     text = f"<w:p><w:r><w:t>An e{hard}mail ad{soft}dress</w:t></w:r></w:p>"
     (segment,) = [part for part in archives.read_docx(f"x\0{text}") if isinstance(part, Segment)]
     assert (segment.text, segment.tags) == ("An e-mail address", ())
