@@ -4,7 +4,8 @@
 
 Tatoeba is split by English sentence, never by line: 1.2 % of the sentences are for testing, 0.4 % for validation. The
 validation set is 200 pairs of Europarl's, 300 of newstest2013 and 300 of Tatoeba. Greetings are rare in both corpora:
-greetings.en.bz2 and greetings.fr.bz2 hold some of ours, as people write them and as they type them.
+greetings.en.bz2 and greetings.fr.bz2 hold some of ours, as people write them and as they type them, idioms.* idioms.
+tatoeba.typed.en.bz2 has the training sentences with typing errors, which are drawn with a fixed seed.
 
 Europarl, the catalogues and Tatoeba are written together (docs/models-data.md), without a pair that has a sentence of a
 test set on either side, whatever its punctuation and capitals. French is written as it is printed, with « » and
@@ -13,6 +14,7 @@ no-break spaces, so that a model that reads these files writes them.
 
 import bz2
 import hashlib
+import random
 import re
 import sys
 from collections.abc import Callable
@@ -45,6 +47,60 @@ GREETINGS = (
     ("Enjoy your meal!", "Bon appétit !"), ("Have a nice day!", "Bonne journée !"), ("Cheers!", "À votre santé !"),
     ("Nice to meet you.", "Enchanté."), ("Help!", "Au secours !"),
 )  # fmt: skip
+IDIOMS = (
+    ("The exam was a piece of cake.", "L'examen était un jeu d'enfant."),
+    ("For her, it was a piece of cake.", "Pour elle, c'était un jeu d'enfant."),
+    ("It was raining cats and dogs last night.", "Il pleuvait des cordes hier soir."),
+    ("Break a leg tonight!", "Bonne chance pour ce soir !"), ("Good luck, break a leg!", "Bonne chance, merde !"),
+    ("He is pulling your leg.", "Il se moque de toi."), ("Are you pulling my leg?", "Tu te moques de moi ?"),
+    ("Who let the cat out of the bag?", "Qui a vendu la mèche ?"),
+    ("Don't let the cat out of the bag.", "Ne vends pas la mèche."),
+    ("She was feeling under the weather.", "Elle ne se sentait pas bien."),
+    ("I've been under the weather all week.", "Je ne me sens pas bien depuis une semaine."),
+    ("We see each other once in a blue moon.", "Nous nous voyons tous les trente-six du mois."),
+    ("It happens once in a blue moon.", "Cela arrive très rarement."),
+    ("This car cost me an arm and a leg.", "Cette voiture m'a coûté les yeux de la tête."),
+    ("Now the ball is in their court.", "La balle est maintenant dans leur camp."),
+    ("Keep your fingers crossed!", "Croise les doigts !"), ("I'll keep my fingers crossed.", "Je croise les doigts."),
+    ("Well, speak of the devil.", "Eh bien, quand on parle du loup."),
+    ("Speaking of the devil, here he is.", "Quand on parle du loup, on en voit la queue."),
+    ("He kicked the bucket.", "Il a cassé sa pipe."), ("Let's call it a day.", "Restons-en là pour aujourd'hui."),
+    ("You hit the nail on the head.", "Tu as mis le doigt dessus."),
+    ("Don't beat around the bush.", "Ne tourne pas autour du pot."),
+    ("Stop beating around the bush.", "Arrête de tourner autour du pot."),
+    ("We killed two birds with one stone.", "Nous avons fait d'une pierre deux coups."),
+    ("That way you kill two birds with one stone.", "Ainsi, tu fais d'une pierre deux coups."),
+    ("It's not my cup of tea.", "Ce n'est pas ma tasse de thé."),
+    ("The early bird catches the worm.", "L'avenir appartient à ceux qui se lèvent tôt."),
+    ("Bite your tongue.", "Tais-toi."), ("He spilled the beans.", "Il a vendu la mèche."),
+    ("I'm fed up with it.", "J'en ai assez."), ("It serves you right.", "C'est bien fait pour toi."),
+    ("Mind your own business.", "Occupe-toi de tes affaires."), ("It's on me.", "C'est moi qui invite."),
+    ("It's on the house.", "C'est offert par la maison."), ("I could eat a horse.", "J'ai une faim de loup."),
+    ("I'm all ears.", "Je suis tout ouïe."), ("He has a heart of gold.", "Il a un cœur d'or."),
+    ("It's a drop in the ocean.", "C'est une goutte d'eau dans l'océan."),
+    ("Don't judge a book by its cover.", "L'habit ne fait pas le moine."),
+    ("All that glitters is not gold.", "Tout ce qui brille n'est pas or."),
+    ("Actions speak louder than words.", "Les actes en disent plus long que les mots."),
+    ("When pigs fly.", "Quand les poules auront des dents."),
+    ("She has butterflies in her stomach.", "Elle a le trac."),
+    ("I slept like a log.", "J'ai dormi comme une souche."), ("Put yourself in my shoes.", "Mets-toi à ma place."),
+    ("It's the last straw.", "C'est la goutte d'eau qui fait déborder le vase."),
+    ("Let sleeping dogs lie.", "Il ne faut pas réveiller le chat qui dort."),
+    ("You can't have your cake and eat it too.", "On ne peut pas avoir le beurre et l'argent du beurre."),
+    ("Like father, like son.", "Tel père, tel fils."), ("Take it easy!", "Du calme !"),
+    ("Hang in there!", "Tiens bon !"), ("Get well soon!", "Bon rétablissement !"), ("Cut it out!", "Arrête !"),
+    ("It rings a bell.", "Ça me dit quelque chose."), ("That doesn't ring a bell.", "Ça ne me dit rien."),
+    ("I'm broke.", "Je suis fauché."), ("We are over the moon.", "Nous sommes aux anges."),
+    ("It's a long shot.", "C'est peu probable."),
+    ("Give me a hand, please.", "Donne-moi un coup de main, s'il te plaît."),
+    ("I changed my mind.", "J'ai changé d'avis."), ("What a small world!", "Que le monde est petit !"),
+    ("Time flies when you're having fun.", "Le temps passe vite quand on s'amuse."),
+    ("How time flies!", "Comme le temps passe !"), ("Take your time.", "Prends ton temps."),
+    ("Practice makes perfect, so keep trying.", "C'est en forgeant qu'on devient forgeron, alors continue."),
+    ("They are in the same boat as us.", "Ils sont dans la même galère que nous."),
+    ("It has been a long time!", "Ça fait longtemps !"),
+    ("Long time no see, my friend!", "Ça fait longtemps, mon ami !"),
+)  # fmt: skip
 
 
 def read(path: Path) -> list[str]:
@@ -70,8 +126,61 @@ def tatoeba(data: Path) -> dict[str, Pairs]:
 
 def greetings() -> Pairs:
     """Greetings, and the same in small letters without a final mark."""
-    typed = [(english.lower().rstrip(".!"), french.lower().rstrip(".! ")) for english, french in GREETINGS]
-    return [pair for pair in [*GREETINGS, *dict.fromkeys(typed)] if place(pair[0]) == "train"]
+    plain = [(english.lower().rstrip(".!"), french.lower().rstrip(".! ")) for english, french in GREETINGS]
+    return [pair for pair in [*GREETINGS, *dict.fromkeys(plain)] if place(pair[0]) == "train"]
+
+
+# Letters that are typed instead of another: a neighbour on the keyboard, or one of the same sound.
+NEAR = dict(zip("abcdefghijklmnopqrstuvwxyz", "evxsagfjehiklmpokeadyvqzuz", strict=True))
+# Frequent misspellings, a blank written as _.
+MISSPELT = """
+    accommodate:accomodate address:adress believe:beleive beautiful:beautifull because:becouse beginning:begining
+    business:buisness calendar:calender cannot:can_not coming:comming definitely:definately different:diffrent
+    disappoint:dissapoint don't:dont doesn't:dosen't embarrass:embarass English:english environment:enviroment
+    experience:experiance February:febuary finally:finaly foreign:foriegn forty:fourty friend:freind
+    government:goverment going:goign grammar:grammer height:heigth his:hsi immediately:immediatly
+    independent:independant interesting:intresting it's:its know:konw knowledge:knowlege library:libary letter:leter
+    money:mony necessary:neccessary occasion:ocassion occurred:occured people:poeple piece:peice please:plaese
+    possible:posible probably:probly quiet:queit really:realy receive:recieve received:recieved restaurant:resturant
+    said:siad school:shcool separate:seperate should:shoud since:sence something:somthing success:succes
+    surprise:suprise thank:thnak that:taht the:teh their:thier there:thier they're:their thought:tought through:trough
+    today:todya tomorrow:tomorow tongue:tounge too:to truly:truely until:untill usually:usualy Wednesday:wensday
+    weird:wierd were:where where:were what:waht which:wich with:wiht woman:women would:woud writing:writting you:yuo
+    you're:your your:youre
+"""
+_MISSPELT = dict(pair.replace("_", " ").split(":") for pair in MISSPELT.split())
+
+
+def typed(text: str, chance: random.Random) -> str:
+    """A sentence as it may be typed in a hurry: one or two words misspelt, and sometimes no capitals or marks.
+
+    >>> typed("She is my best friend.", random.Random(3))
+    'She is my besst friend.'
+    """
+    parts = re.split(r"([^\W\d_]+(?:'[^\W\d_]+)?)", text)
+    words = [index for index, part in enumerate(parts) if len(part) > 3 and part.isalpha() and part[1:].islower()]
+    for index in chance.sample(words, min(len(words), chance.choice((1, 1, 2)))):
+        parts[index] = slip(parts[index], chance)
+    parts = [_MISSPELT[part] if part in _MISSPELT and chance.random() < 0.3 else part for part in parts]
+    text = "".join(parts)
+    if chance.random() < 0.4:
+        text = text.lower().rstrip(".!?")
+    return text.replace("'", "") if chance.random() < 0.3 else text
+
+
+def slip(word: str, chance: random.Random) -> str:
+    """A word of at least four letters with letters that are swapped, missing, doubled, no longer doubled or wrong."""
+    at = chance.randrange(1, len(word) - 1)
+    kind = chance.choice(("swap", "swap", "drop", "drop", "double", "single", "near"))
+    twice = re.search(r"(.)\1", word)
+    if kind == "swap":
+        return word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+    if kind == "double":
+        return word[:at] + word[at] + word[at:]
+    if kind == "near":
+        return word[:at] + NEAR.get(word[at], word[at]) + word[at + 1 :]
+    at = twice.start() if twice and kind == "single" else at
+    return word[:at] + word[at + 1 :]
 
 
 _QUOTED = re.compile(r'(?<!\w)"(?=\S)([^"«»]*)(?<=\S)"(?!\w)')
@@ -126,7 +235,10 @@ def main(data: Path, out: Path) -> None:
     corpora = {f"parliament.{part}": f"europarl.en-fr/train.{part}" for part in range(4)}
     corpora |= {f"more.{part}": f"europarl-more.en-fr/train.{part}" for part in range(MORE)}
     corpora["catalogues"] = "catalogues.en-fr/train"
+    chance = random.Random(1)
+    hasty = [(typed(english, chance), french) for english, french in parts["train"]]
     texts = {"tatoeba.train": parts["train"], "greetings": greetings() * TIMES}
+    texts |= {"tatoeba.typed": hasty, "idioms": IDIOMS * TIMES}
     held = held_out(data)
     for name in (*corpora, *texts):
         pairs = texts[name] if name in texts else both(data, corpora[name])

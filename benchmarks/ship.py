@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from regard.api.exporting import about_run, export
+from regard.api.exporting import about_run, export, read_card
 from regard.cli.text import lines_of
 from regard.evaluate.scores import score
 from regard.models.registry import entry
@@ -105,6 +105,7 @@ def main() -> None:
     known = dict(given.known)
     scores = [compare(whole, small, *one, known.get(one[0], []), given.most) for one in given.sets]
     about = about_run(given.run)
+    before = read_card(given.further) if given.further else {"commands": [], "seconds": 0}
     card: dict[str, Any] = {
         "name": given.name,
         "weights": about_weights(folder),
@@ -115,8 +116,8 @@ def main() -> None:
         "bytes": size,
         "data": given.data,
         "licence": given.licence,
-        "commands": given.command or ["regard train"],
-        "seconds": given.seconds or about.get("seconds"),
+        "commands": [*before["commands"], *(given.command or ["regard train"])],
+        "seconds": before["seconds"] + (given.seconds or about.get("seconds") or 0),
         "device": given.trained_on or about.get("device"),
         "expects": about["expects"],
         "scores": scores,
@@ -137,6 +138,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--known", action="append", default=[], type=parse_known, metavar="NAME=BLEU,CHRF[,BLEU,CHRF]")
     parser.add_argument("--most", type=int, default=0, help="score at most this many lines of a set; 0 = all")
     parser.add_argument("--command", action="append", help="a command that trained the run; repeatable")
+    parser.add_argument("--further", type=Path, help="model that the run went on from; its training is on the card")
     parser.add_argument("--seconds", type=float, default=0.0, help="seconds of training (default: those of the run)")
     parser.add_argument("--trained-on", default="", help="device of training (default: that of the run)")
     parser.add_argument("--data", default=DATA)

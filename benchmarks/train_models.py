@@ -4,9 +4,10 @@
     python benchmarks/models_data.py data runs/text
     python benchmarks/train_models.py                       # about 23 minutes of one H200
     python benchmarks/train_models.py --steps finish        # on any machine: heads, calibration, everyday sentences
+    python benchmarks/train_models.py --further models      # go on from the included models, except en-fr/cho
 
-All settings are in configs/models-teacher*.toml and configs/models-student*.toml. The commands of a step run at once
-(on a GPU under NVIDIA's MPS, if it is installed) and write to runs/logs; a step is over when all have ended.
+All settings are in configs/models-teacher*.toml, models-student*.toml and models-further*.toml. The commands of a step
+run at once (on a GPU under NVIDIA's MPS, if it is installed) and write to runs/logs; a step ends when all have ended.
 Repeat the command after an interruption: what is complete is skipped, and trainings continue from their checkpoints.
 `--set GROUP:key=value` changes a setting for one group of commands (teacher, translate, student, transformer,
 bahdanau, cho, or a command), to try the whole script with small sizes; `--lines N` scores and calibrates on N lines
@@ -32,6 +33,7 @@ from regard.runs.included import FOLDERS
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs"
 FIRST = ("bahdanau-first", "models-student-bahdanau-first")  # a student before its teacher is there
+FURTHER = {"en-fr": "models-further", "fr-en": "models-further-back", "bahdanau": "models-further-bahdanau"}
 STUDENTS = {  # command: config, name of the model, groups of --set
     "en-fr": ("models-student", "en-fr", ("student", "transformer")),
     "fr-en": ("models-student-back", "fr-en", ("student", "transformer")),
@@ -39,9 +41,10 @@ STUDENTS = {  # command: config, name of the model, groups of --set
     "cho": ("models-student-cho", "en-fr/cho", ("student",)),
 }
 TRANSLATED = ("tatoeba.train", *(f"parliament.{part}" for part in range(4)))
+MORE = ("more.0", "more.1")  # that models which are trained further translate, too
 DATA = (
     "Europarl v7, Tatoeba, message catalogues and documentation of {count} software projects (docs/models-data.md), "
-    "and greetings of benchmarks/models_data.py, most of it as a larger model translates it; newstest2014, the "
+    "and {phrases} of benchmarks/models_data.py, most of it as a Transformer translates it; newstest2014, the "
     "Europarl test set and the held-out part of Tatoeba were not trained on"
 )
 LICENCE = (
@@ -73,48 +76,67 @@ def training(name: str, config: str, groups: tuple[str, ...], *more: str) -> Com
     return Command(name, words, Path(f"runs/logs/{name}.done"), groups)
 
 
-def teachers() -> Iterator[Command]:
-    """Two large Transformers, and the first phase of a student, which leaves them most of the GPU."""
-    for name in ("teacher", "teacher-back"):
-        yield training(name, f"models-{name}", ("teacher",))
-    yield training(*FIRST, ("student", "bahdanau"))
+def ends(chosen: list[str]) -> list[str]:
+    """How the names of the teachers of these students end."""
+    return sorted({"-back" if name == "fr-en" else "" for name in chosen})
 
 
-def translations() -> Iterator[Command]:
-    """The training text as the teachers translate it."""
-    for name, side in (("", "en"), ("-back", "fr")):
-        files = [f"runs/text/{part}.{side}.bz2" for part in TRANSLATED]
-        words = script("distil.py", f"runs/teacher{name}", *files, "--out", f"runs/distilled{name}", "--minutes", "4")
-        yield Command(f"translate{name}", words, Path(f"runs/logs/translate{name}.done"), ("translate",))
+def teachers(chosen: list[str], further: Path | None) -> Iterator[Command]:
+    """Large Transformers, and the first phase of a student, which leaves them most of the GPU."""
+    if further:
+        return
+    for end in ends(chosen):
+        yield training(f"teacher{end}", f"models-teacher{end}", ("teacher",))
+    yield training(*FIRST, ("student", "bahdanau"))  # its vocabulary is that of all students
 
 
-def students() -> Iterator[Command]:
-    """The models that are included."""
-    for name, (config, _, groups) in STUDENTS.items():
-        more = ("--start-from", f"runs/{FIRST[0]}") if name == "bahdanau" else ()
-        yield training(name, config, groups, *more)
+def translations(chosen: list[str], further: Path | None) -> Iterator[Command]:
+    """The training text as the teachers translate it, or as the Transformers that are trained further do."""
+    for end in ends(chosen):
+        teacher, out, parts = f"runs/teacher{end}", f"runs/distilled{end}", TRANSLATED
+        if further:
+            teacher = str(further / FOLDERS["fr-en" if end else "en-fr"])
+            out, parts = f"runs/further{end}", (*TRANSLATED, *MORE)
+        files = [f"runs/text/{part}.{'fr' if end else 'en'}.bz2" for part in parts]
+        words = script("distil.py", teacher, *files, "--out", out, "--minutes", "4")
+        yield Command(f"translate{end}", words, Path(f"runs/logs/{Path(out).name}.done"), ("translate",))
 
 
-def ship(models: Path, device: str, lines: int) -> Iterator[Command]:
+def students(chosen: list[str], further: Path | None) -> Iterator[Command]:
+    """The models that are included, or that are trained further."""
+    for name in chosen:
+        config, model, groups = STUDENTS[name]
+        if further:
+            start = ("--start-from", str(further / FOLDERS[model]))
+            yield training(f"further-{name}", FURTHER[name], (name, *groups), *start)
+        else:
+            more = ("--start-from", f"runs/{FIRST[0]}") if name == "bahdanau" else ()
+            yield training(name, config, groups, *more)
+
+
+def ship(chosen: list[str], further: Path | None, models: Path, device: str, lines: int) -> Iterator[Command]:
     """Each student as int8, its scores, and its card."""
     count = len((HERE / "data_catalogues.tsv").read_text(encoding="utf-8").splitlines())
-    for name, (_, model, _) in STUDENTS.items():
+    known = [*teachers(chosen, further), *translations(chosen, further), *students(chosen, further)]
+    for name in chosen:
+        model = STUDENTS[name][1]
         sides = ("fr", "en") if name == "fr-en" else ("en", "fr")
         sets = {"newstest2014": "data/newstest.en-fr/newstest2014", "europarl": "data/europarl.en-fr/test"}
         sets["tatoeba"] = "runs/text/tatoeba.test"
-        back = "-back" if name == "fr-en" else ""
-        known = [*teachers(), *translations(), *students()]
-        needed = (f"teacher{back}", f"translate{back}", FIRST[0], name)
+        back, run = "-back" if name == "fr-en" else "", f"further-{name}" if further else name
+        needed = (f"teacher{back}", f"translate{back}", FIRST[0], run)
         commands = [shown(one) for one in known if one.name in needed]
-        words = script("ship.py", f"runs/{name}", model, "--models", str(models), "--device", device)
+        words = script("ship.py", f"runs/{run}", model, "--models", str(models), "--device", device)
+        words += ["--further", str(further / FOLDERS[model])] if further else []
         words += [part for one in commands for part in ("--command", one)]
-        words += ["--most", str(lines), "--data", DATA.format(count=count), "--licence", LICENCE]
+        phrases = "greetings, idioms and typing errors" if further and not back else "greetings"
+        words += ["--most", str(lines), "--data", DATA.format(count=count, phrases=phrases), "--licence", LICENCE]
         for key, place in sets.items():
             words += ["--set", f"{key}={','.join(f'{place}.{side}.bz2' for side in sides)}"]
         yield Command(f"ship-{name}", words, models / FOLDERS[model] / "CARD.md")
 
 
-def finish(models: Path, device: str, lines: int) -> Iterator[Command]:
+def finish(chosen: list[str], models: Path, device: str, lines: int) -> Iterator[Command]:
     """The head that aligns words, the calibration of the confidence, and the sheet of everyday sentences."""
     written = Path("runs/finish")
     written.mkdir(parents=True, exist_ok=True)
@@ -127,7 +149,8 @@ def finish(models: Path, device: str, lines: int) -> Iterator[Command]:
         gold = [re.sub(r"(\d+)([-p])(\d+)", r"\3\2\1", line) for line in links] if side else links  # source first
         for name, rows in (("dev", kept), ("words", [pair[side].strip() for pair in pairs]), ("gold", gold)):
             (written / f"{name}.{language}").write_text("".join(row + "\n" for row in rows), encoding="utf-8")
-    for name, (_, model, groups) in STUDENTS.items():
+    for name in chosen:
+        _, model, groups = STUDENTS[name]
         folder = models / FOLDERS[model]
         source, target = ("fr", "en") if name == "fr-en" else ("en", "fr")
         if "transformer" in groups:
@@ -139,7 +162,7 @@ def finish(models: Path, device: str, lines: int) -> Iterator[Command]:
         words = regard("calibrate", str(folder), "--source", str(written / f"dev.{source}"), "--device", device)
         words += ["--target", str(written / f"dev.{target}")]
         yield Command(f"calibrate-{name}", words, folder / "confidence.json")
-    words = script("everyday.py", *(str(models / FOLDERS[model]) for _, model, _ in STUDENTS.values()))
+    words = script("everyday.py", *(str(models / FOLDERS[STUDENTS[name][1]]) for name in chosen))
     yield Command("everyday", [*words, "--failures", "--out", "runs/finish/everyday.json"], written / "everyday.json")
 
 
@@ -199,15 +222,18 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--minutes", type=float, default=1e6, help="stop after this time; repeat to continue")
     parser.add_argument("--lines", type=int, default=0, help="lines of each test set and of calibration")
+    parser.add_argument("--students", nargs="+", choices=tuple(STUDENTS), default=list(STUDENTS), help="(default: all)")
+    parser.add_argument("--further", type=Path, metavar="FOLDER", help="train the models of this folder further")
     parser.add_argument("--set", dest="changes", nargs="*", default=[], metavar="GROUP:KEY=VALUE")
     given = parser.parse_args()
+    given.students = [name for name in given.students if not given.further or name in FURTHER]
     limit = time.monotonic() + 60 * given.minutes
     makers = {
-        "teachers": teachers,
-        "translations": translations,
-        "students": students,
-        "ship": lambda: ship(given.models, given.device, given.lines),
-        "finish": lambda: finish(given.models, given.device, given.lines),
+        "teachers": lambda: teachers(given.students, given.further),
+        "translations": lambda: translations(given.students, given.further),
+        "students": lambda: students(given.students, given.further),
+        "ship": lambda: ship(given.students, given.further, given.models, given.device, given.lines),
+        "finish": lambda: finish(given.students, given.models, given.device, given.lines),
     }
     changes = [tuple(one.split(":", 1)) for one in given.changes]
     with shared_gpu():

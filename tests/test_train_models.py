@@ -3,6 +3,7 @@
 import bz2
 import importlib.util
 import json
+import random
 import re
 import subprocess
 import sys
@@ -60,11 +61,14 @@ def test_the_text_has_no_sentence_of_a_test_set_and_french_as_it_is_printed(mode
     models_data.main(data, tmp_path / "text")
     held = models_data.held_out(data)
     found = {path.name: models_data.read(path) for path in (tmp_path / "text").iterdir()}
-    names = ("parliament.0", "parliament.3", "more.1", "catalogues", "tatoeba.train", "greetings")
+    names = ("parliament.0", "parliament.3", "more.1", "catalogues", "tatoeba.train", "greetings", "idioms")
     for name in names:
         english, french = (found[f"{name}.{side}.bz2"] for side in ("en", "fr"))
         assert len(english) == len(french) > 0
         assert not {models_data.key(line) for line in english + french} & held
+    typed, clean = found["tatoeba.typed.en.bz2"], found["tatoeba.train.en.bz2"]
+    assert found["tatoeba.typed.fr.bz2"] == found["tatoeba.train.fr.bz2"]
+    assert 0.5 < sum(one != other for one, other in zip(typed, clean, strict=True)) / len(clean) < 1
     assert "catalogues: 81 of 82 pairs" in capsys.readouterr().out
     assert "dit «\u00a0oui\u00a0»\u00a0?" in found["catalogues.fr.bz2"]
 
@@ -72,6 +76,18 @@ def test_the_text_has_no_sentence_of_a_test_set_and_french_as_it_is_printed(mode
 def test_french_as_it_is_printed(models_data):
     printed = models_data.french('Quoi? "Rien" dit-il : l’heure est 12:30!')
     assert printed.replace("\u00a0", "_") == "Quoi_? «_Rien_» dit-il_: l'heure est 12:30_!"
+
+
+def test_typing_errors_stay_in_their_words(models_data):
+    """One slip changes, adds or removes one letter, or swaps two; the first letter stays, and so do names."""
+    for seed in range(300):
+        slipped = models_data.slip("umbrella", random.Random(seed))
+        assert slipped[0] == "u"
+        assert abs(len(slipped) - 8) <= 1
+        text = models_data.typed("Tom saw NASA at 8:30 in 1999.", random.Random(seed))
+        assert re.fullmatch("(?i)tom saw nasa at 8:30 in 1999[.]?", text), "no word is long and in small letters"
+    written = {models_data.typed("The umbrella is here!", random.Random(seed)) for seed in range(300)}
+    assert len(written) > 50
 
 
 @pytest.mark.slow
@@ -92,3 +108,15 @@ def test_the_whole_script_with_tiny_sizes(models_data, data, tmp_path):
     again = subprocess.run([*command, *steps, "--set", *SIZES], cwd=tmp_path, capture_output=True, text=True)
     assert re.findall(r" begins", again.stdout) == []
     assert again.returncode == 0
+    more = ["--further", "runs/models-new", "--models", "runs/models-further"]
+    further = subprocess.run([*command, *more, "--set", *SIZES], cwd=tmp_path, capture_output=True, text=True)
+    assert further.returncode == 0, further.stdout + further.stderr
+    for folder in ("en-fr-transformer", "fr-en", "en-fr-bahdanau"):
+        cards = [
+            json.loads((tmp_path / f"runs/{at}/{folder}/card.json").read_bytes())
+            for at in ("models-new", "models-further")
+        ]
+        assert cards[1]["commands"][:4] == cards[0]["commands"]
+        assert [one.split()[1] for one in cards[1]["commands"][4:]] == ["benchmarks/distil.py", "train"]
+        assert cards[1]["seconds"] > cards[0]["seconds"]
+        assert cards[1]["weights"] != cards[0]["weights"]
