@@ -41,7 +41,7 @@ STUDENTS = {  # command: config, name of the model, groups of --set
     "cho": ("models-student-cho", "en-fr/cho", ("student",)),
 }
 TRANSLATED = ("tatoeba.train", *(f"parliament.{part}" for part in range(4)))
-MORE = ("more.0", "more.1")  # that models which are trained further translate, too
+MORE = ("more.0", "more.1")  # what models that are trained further translate, too
 DATA = (
     "Europarl v7, Tatoeba, message catalogues and documentation of {count} software projects (docs/models-data.md), "
     "and {phrases} of benchmarks/models_data.py, most of it as a Transformer translates it; newstest2014, the "
@@ -222,11 +222,13 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--minutes", type=float, default=1e6, help="stop after this time; repeat to continue")
     parser.add_argument("--lines", type=int, default=0, help="lines of each test set and of calibration")
-    parser.add_argument("--students", nargs="+", choices=tuple(STUDENTS), default=list(STUDENTS), help="(default: all)")
+    parser.add_argument("--students", nargs="+", choices=tuple(STUDENTS), help="(default: all)")
     parser.add_argument("--further", type=Path, metavar="FOLDER", help="train the models of this folder further")
     parser.add_argument("--set", dest="changes", nargs="*", default=[], metavar="GROUP:KEY=VALUE")
     given = parser.parse_args()
-    given.students = [name for name in given.students if not given.further or name in FURTHER]
+    given.students = given.students or list(FURTHER if given.further else STUDENTS)
+    if given.further and "cho" in given.students:
+        parser.error("There is no config to train en-fr/cho further; leave cho out.")
     limit = time.monotonic() + 60 * given.minutes
     makers = {
         "teachers": lambda: teachers(given.students, given.further),

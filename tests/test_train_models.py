@@ -120,3 +120,6 @@ def test_the_whole_script_with_tiny_sizes(models_data, data, tmp_path):
         assert [one.split()[1] for one in cards[1]["commands"][4:]] == ["benchmarks/distil.py", "train"]
         assert cards[1]["seconds"] > cards[0]["seconds"]
         assert cards[1]["weights"] != cards[0]["weights"]
+    refused = subprocess.run([*command, *more, "--students", "cho"], cwd=tmp_path, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "leave cho out" in refused.stderr

@@ -154,8 +154,8 @@ def describe_run(name: str) -> None:
         by = experiment.train.best_by if written else "loss"
         shown = "below 1" if by == "bleu" and best == 0 else plain_number(best)  # such checkpoints are equal
         rows.append(("validation", f"{shown} ({by})"))
-    if about.get("seconds"):
-        rows.append(("training", counted(round(about["seconds"]), "second")))
+    if seconds := card.get("seconds") or about.get("seconds"):  # a card counts the runs before, too
+        rows.append(("training", counted(round(seconds), "second")))
     rows += [(key, card[key]) for key in ("data", "licence") if key in card]
     rows += [("command", line) for line in card.get("commands", [])]
     for score in card.get("scores", []):
