@@ -5,7 +5,8 @@
 Tatoeba is split by English sentence, never by line: 1.2 % of the sentences are for testing, 0.4 % for validation. The
 validation set is 200 pairs of Europarl's, 300 of newstest2013 and 300 of Tatoeba. Greetings are rare in both corpora:
 greetings.en.bz2 and greetings.fr.bz2 hold some of ours, as people write them and as they type them, idioms.* idioms.
-tatoeba.typed.en.bz2 has the training sentences with typing errors, which are drawn with a fixed seed.
+tatoeba.typed.en.bz2 has the training sentences with typing errors, drawn with a fixed seed, and so has
+tatoeba.typed-back.fr.bz2.
 
 Europarl, the catalogues and Tatoeba are written together (docs/models-data.md), without a pair that has a sentence of a
 test set on either side, whatever its punctuation and capitals. French is written as it is printed, with « » and
@@ -17,6 +18,7 @@ import hashlib
 import random
 import re
 import sys
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -151,8 +153,10 @@ MISSPELT = """
 _MISSPELT = dict(pair.replace("_", " ").split(":") for pair in MISSPELT.split())
 
 
-def typed(text: str, chance: random.Random) -> str:
+def typed(text: str, chance: random.Random, accents: bool = False) -> str:
     """A sentence as it may be typed in a hurry: one or two words misspelt, and sometimes no capitals or marks.
+
+    With `accents`, half of the sentences lose theirs.
 
     >>> typed("She is my best friend.", random.Random(3))
     'She is my besst friend.'
@@ -165,7 +169,10 @@ def typed(text: str, chance: random.Random) -> str:
     text = "".join(parts)
     if chance.random() < 0.4:
         text = text.lower().rstrip(".!?")
-    return text.replace("'", "") if chance.random() < 0.3 else text
+    text = text.replace("'", "") if chance.random() < 0.3 else text
+    if accents and chance.random() < 0.5:
+        text = re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFD", text))
+    return text
 
 
 def slip(word: str, chance: random.Random) -> str:
@@ -235,16 +242,17 @@ def main(data: Path, out: Path) -> None:
     corpora = {f"parliament.{part}": f"europarl.en-fr/train.{part}" for part in range(4)}
     corpora |= {f"more.{part}": f"europarl-more.en-fr/train.{part}" for part in range(MORE)}
     corpora["catalogues"] = "catalogues.en-fr/train"
-    chance = random.Random(1)
+    chance, other = random.Random(1), random.Random(3)
     hasty = [(typed(english, chance), french) for english, french in parts["train"]]
+    back = [(english, typed(french, other, accents=True)) for english, french in parts["train"]]
     texts = {"tatoeba.train": parts["train"], "greetings": greetings() * TIMES}
-    texts |= {"tatoeba.typed": hasty, "idioms": IDIOMS * TIMES}
+    texts |= {"tatoeba.typed": hasty, "tatoeba.typed-back": back, "idioms": IDIOMS * TIMES}
     held = held_out(data)
     for name in (*corpora, *texts):
         pairs = texts[name] if name in texts else both(data, corpora[name])
         kept = [pair for pair in pairs if not {key(pair[0]), key(pair[1])} & held]
         print(f"{name}: {len(kept):,} of {len(pairs):,} pairs; the others are in a test set")
-        write(out, name, kept, french)
+        write(out, name, kept, str if name == "tatoeba.typed-back" else french)
     write(out, "tatoeba.test", parts["test"])  # as it is: a test set
     write(out, "dev", dev + parts["dev"][:300], french)
 

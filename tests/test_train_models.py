@@ -86,6 +86,8 @@ def test_typing_errors_stay_in_their_words(models_data):
         assert abs(len(slipped) - 8) <= 1
         text = models_data.typed("Tom saw NASA at 8:30 in 1999.", random.Random(seed))
         assert re.fullmatch("(?i)tom saw nasa at 8:30 in 1999[.]?", text), "no word is long and in small letters"
+    plain = {models_data.typed("Où ça ?", random.Random(seed), accents=True) for seed in range(300)}
+    assert {"Où ça ?", "Ou ca ?", "ou ca"} <= plain | {one.strip() for one in plain}
     written = {models_data.typed("The umbrella is here!", random.Random(seed)) for seed in range(300)}
     assert len(written) > 50
 
