@@ -242,12 +242,13 @@ def main(data: Path, out: Path) -> None:
     corpora = {f"parliament.{part}": f"europarl.en-fr/train.{part}" for part in range(4)}
     corpora |= {f"more.{part}": f"europarl-more.en-fr/train.{part}" for part in range(MORE)}
     corpora["catalogues"] = "catalogues.en-fr/train"
+    held = held_out(data)
+    free = [pair for pair in parts["train"] if not {key(pair[0]), key(pair[1])} & held]  # typing errors hide a sentence
     chance, other = random.Random(1), random.Random(3)
-    hasty = [(typed(english, chance), french) for english, french in parts["train"]]
-    back = [(english, typed(french, other, accents=True)) for english, french in parts["train"]]
+    hasty = [(typed(english, chance), french) for english, french in free]
+    back = [(english, typed(french, other, accents=True)) for english, french in free]
     texts = {"tatoeba.train": parts["train"], "greetings": greetings() * TIMES}
     texts |= {"tatoeba.typed": hasty, "tatoeba.typed-back": back, "idioms": IDIOMS * TIMES}
-    held = held_out(data)
     for name in (*corpora, *texts):
         pairs = texts[name] if name in texts else both(data, corpora[name])
         kept = [pair for pair in pairs if not {key(pair[0]), key(pair[1])} & held]

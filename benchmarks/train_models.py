@@ -129,8 +129,9 @@ def ship(chosen: list[str], further: Path | None, models: Path, device: str, lin
         words = script("ship.py", f"runs/{run}", model, "--models", str(models), "--device", device)
         words += ["--further", str(further / FOLDERS[model])] if further else []
         words += [part for one in commands for part in ("--command", one)]
-        phrases = ("greetings and typing errors" if back else "greetings, idioms and typing errors") if further else ""
-        words += ["--most", str(lines), "--data", DATA.format(count=count, phrases=phrases or "greetings"), "--licence", LICENCE]
+        phrases = "greetings and typing errors" if back else "greetings, idioms and typing errors"
+        text = DATA.format(count=count, phrases=phrases if further else "greetings")
+        words += ["--most", str(lines), "--data", text, "--licence", LICENCE]
         for key, place in sets.items():
             words += ["--set", f"{key}={','.join(f'{place}.{side}.bz2' for side in sides)}"]
         yield Command(f"ship-{name}", words, models / FOLDERS[model] / "CARD.md")
