@@ -33,6 +33,7 @@ SCRIPT = Path(__file__).parent / "site_node.mjs"
 LOOSE = {
     "query",
     "context",
+    "context_norms",
     "left",
     "right",
     "values",
