@@ -78,13 +78,14 @@ CASES = every_case()
 # has the global window, and "dot" has every window. Depth: luong-forward, britz-residual and -dense, and
 # lstmn-deep-two-layers are deep. Positions and norms: transformer-modern is "pre" and rotary. Other scores and
 # normalisers: two Transformers and bahdanau-general-sparsemax. RMSNorm, SwiGLU and shared keys: transformer-modern has
-# them. One reading direction: luong-forward, britz-forward. LSTMs: britz-residual and -reversed have them.
+# them. One reading direction: luong-forward. LSTMs: britz-residual and -reversed have them. The GRU of torch:
+# bahdanau-torch.
 CROSSED = {
     "luong-small", "luong-paper", "britz-deep", "britz-paper", "britz-lstm", "lstmn-shallow-two-layers",
     "transformer-pre", "transformer-rotary", "transformer-pre-rotary", "luong-cosine-entmax15",
     "transformer-rms", "transformer-swiglu", "transformer-grouped",
     "luong-local-m-general", "luong-local-m-location", "luong-local-p-general", "luong-local-p-location",
-    "lstmn-scaled-dot-entmax15", "luong-local-p-no-feed", "sutskever-forward",
+    "lstmn-scaled-dot-entmax15", "luong-local-p-no-feed", "sutskever-forward", "britz-forward", "rnnencdec-torch",
 }  # fmt: skip
 
 
