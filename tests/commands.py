@@ -159,7 +159,7 @@ def regard(*arguments: object, folder: Path, plant: Callable[[], None] | None = 
 
 
 def run_here(*arguments: object) -> SimpleNamespace:
-    """Run a command in this process: for refusals, which change nothing and so need no process of their own."""
+    """Run a command in this process: where standard input, signals and what it imports do not matter."""
     from regard.__main__ import main
 
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))

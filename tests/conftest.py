@@ -58,6 +58,7 @@ LONG = (
 
 # Files that import transformers, which takes as long as ten tests: one or two processes run all of them.
 HUGGING_FACE = (
+    "test_examples.py",
     "test_export_huggingface.py",
     "test_import_hub.py",
     "test_import_huggingface.py",

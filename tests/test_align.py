@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trained
-from commands import regard as command
 from commands import run_here
 
 import regard
@@ -39,7 +38,7 @@ def files(tmp_path):
 
 
 def align(tmp_path, *arguments):
-    done = command("align", *arguments, folder=tmp_path / "log")
+    done = run_here("align", *arguments)
     return done.code, done.out, done.err
 
 
@@ -73,7 +72,7 @@ def test_a_model_without_attention_is_refused(files, tmp_path):
             code, out, err = align(tmp_path, *given, *files, *where)
             assert (code, out) == (2, ""), err
             assert says in err
-        done = command("heads", trained.run("fixed"), *files, *where, folder=tmp_path / "log")
+        done = run_here("heads", trained.run("fixed"), *files, *where)
         assert (done.code, done.out) == (2, ""), done.err
         assert says in done.err
 

@@ -58,16 +58,22 @@ def values(model, source=SOURCE):
 # --- the papers
 
 
+PARTS = [
+    {},
+    {"positions": "relative", "clip": 2},
+    {"positions": "relative", "clip": 9},
+    {"key_heads": 1},
+    {"layer_norm": "rms"},
+]
+
+
 @pytest.mark.parametrize("method", LAYERED)
-@pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize(
-    "part",
-    [
-        {},
-        {"positions": "relative", "clip": 2},
-        {"positions": "relative", "clip": 9},
-        {"key_heads": 1},
-        {"layer_norm": "rms"},
+    ("norm", "part"),
+    [  # where a norm stands matters for norms alone; `make slow` crosses all
+        pytest.param(norm, part, marks=[pytest.mark.slow] * (norm == "pre" and bool(part) and "layer_norm" not in part))
+        for norm in ("post", "pre")
+        for part in PARTS
     ],
 )
 def test_a_method_through_the_layers_is_the_papers(method, norm, part):
@@ -136,8 +142,16 @@ def test_gradient_times_input_is_how_log_p_grows_with_a_word(name):
     assert torch.allclose(attribute(case(name), "gradient").values, slopes, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("words", [(), ((0,), (1, 2), (3,), (4,))])
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [  # words of several pieces with one model of each kind, since models know nothing of words
+        pytest.param(
+            words, name, marks=[pytest.mark.slow] * (bool(words) and name not in ("bahdanau", "transformer", "cho"))
+        )
+        for words in ((), ((0,), (1, 2), (3,), (4,)))
+        for name in ALL
+    ],
+)
 def test_occlusion_is_what_is_lost_one_word_at_a_time(name, words):
     model, whole = model_of(name), values(model_of(name))
     for method in OCCLUSIONS:

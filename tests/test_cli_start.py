@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import trained
-from commands import SmallDemo, regard
+from commands import SmallDemo, regard, run_here
 
 from regard.__main__ import main
 from regard.cli.models import list_models, models
@@ -96,22 +96,22 @@ def test_the_public_names_are_there_and_lazy():
         _ = library.tarin
 
 
-def test_every_command_has_help(tmp_path):
-    listed = regard("--help", folder=tmp_path / "log")
+def test_every_command_has_help():
+    listed = run_here("--help")
     assert listed.code == 0
     names = re.findall(r"^  (\w+)  +\w", listed.out, re.MULTILINE)
     assert sorted(names) == COMMANDS.split()
-    assert regard("-h", folder=tmp_path / "log").out == listed.out
+    assert run_here("-h").out == listed.out
     for name in names:
-        command = regard(name, "--help", folder=tmp_path / "log")
+        command = run_here(name, "--help")
         assert command.code == 0
         assert command.out.startswith("Usage:")
         assert len(command.out) > 200
         assert command.err == ""
 
 
-def test_the_help_of_train_lists_every_setting_with_its_meaning(tmp_path):
-    said = regard("train", "--help", folder=tmp_path / "log").out
+def test_the_help_of_train_lists_every_setting_with_its_meaning():
+    said = run_here("train", "--help").out
     for part in (
         r"train\.steps=0 +number of updates",
         r"train\.epochs=10 +passes over the corpus",
@@ -124,9 +124,9 @@ def test_the_help_of_train_lists_every_setting_with_its_meaning(tmp_path):
         assert re.search(part, said), part
 
 
-def test_the_version_and_no_command(tmp_path):
-    assert re.fullmatch(r"regard \d+\.\d+\.\d+\n", regard("--version", folder=tmp_path / "log").out)
-    bare = regard(folder=tmp_path / "log")
+def test_the_version_and_no_command():
+    assert re.fullmatch(r"regard \d+\.\d+\.\d+\n", run_here("--version").out)
+    bare = run_here()
     assert bare.code in (0, 2)
     assert "Usage:" in bare.out + bare.err
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import small
-from commands import PATIENCE, Command, SignalIn, metrics, regard, sha256
+from commands import PATIENCE, Command, SignalIn, metrics, regard, run_here, sha256
 from rich.console import Console
 from rich.progress import Progress
 
@@ -32,8 +32,8 @@ def snapshot(folder: Path) -> dict[Path, str]:
 
 
 def refused(*arguments: object, folder: Path, says: str) -> str:
-    """Run a command that must be refused in one sentence."""
-    command = regard(*arguments, folder=folder / "log")
+    """Run a command that must be refused in one sentence: here, since it changes nothing."""
+    command = run_here(*arguments)
     assert command.code == 2, (command.code, command.err)
     assert "Traceback" not in command.err
     assert command.out == ""

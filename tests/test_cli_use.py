@@ -10,6 +10,7 @@ import shutil
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import small
@@ -56,16 +57,16 @@ def corpus(runs, translator):
     return ["--source", runs / "test.en", "--target", runs / "test.fr"]
 
 
-def run(*arguments: object, folder: Path, stdin: bytes = b"") -> Command:
-    """A command that must succeed."""
-    command = regard(*arguments, folder=folder / "log", stdin=stdin)
+def run(*arguments: object, folder: Path, stdin: bytes | None = None) -> Any:
+    """A command that must succeed: a process where it reads standard input, else here."""
+    command = run_here(*arguments) if stdin is None else regard(*arguments, folder=folder / "log", stdin=stdin)
     assert command.code == 0, command.err
     assert "Traceback" not in command.err
     return command
 
 
-def lines_of(command: Command) -> list[str]:
-    data = command.files["out"].read_bytes()
+def lines_of(command: Any) -> list[str]:
+    data = command.files["out"].read_bytes() if isinstance(command, Command) else command.out.encode("utf-8")
     assert data == b"" or data.endswith(b"\n")
     return data.decode("utf-8").split("\n")[:-1]
 
@@ -95,7 +96,7 @@ def test_line_n_of_the_output_is_line_n_of_the_input(runs, translator, tmp_path)
         assert found[1] == found[11] == found[12] == ""
         assert command.err.count("1 line with U+FFFD in place of bytes that were not UTF-8\n") == 1
     assert "U+FFFD" not in run("translate", runs / "one", folder=tmp_path, stdin="\ufffd\n".encode()).err
-    assert lines_of(run("translate", runs / "one", folder=tmp_path)) == []
+    assert lines_of(run("translate", runs / "one", folder=tmp_path, stdin=b"")) == []
     assert lines_of(run("translate", runs / "one", folder=tmp_path, stdin=b"\n")) == [""]
 
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import trained
-from commands import regard as command
+from commands import run_here
 
 import regard
 from regard.api.confidence import FILE, calibrate, find_calibration, force_texts, keep_calibration
@@ -46,7 +46,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("confidence")
     (folder / "text").write_bytes("".join(f"{line}\n" for line in TEXT).encode())
     path = Path(shutil.copytree(trained.run("copy"), folder / "run"))
-    done = command("calibrate", path, "--source", folder / "text", "--target", folder / "text", folder=folder / "log")
+    done = run_here("calibrate", path, "--source", folder / "text", "--target", folder / "text")
     assert done.code == 0, done.err
     assert "words: calibration error" in done.out
     assert "by confidence" in done.out
@@ -253,7 +253,7 @@ def test_what_cannot_be_calibrated_is_one_sentence(run, translator, tmp_path):
         regard.load([run, run]).translate("a", confidence=True)
     (tmp_path / "text").write_text("a\n")
     files = ["--source", tmp_path / "text", "--target", tmp_path / "text"]
-    done = command("calibrate", "en-fr", *files, folder=tmp_path / "log")
+    done = run_here("calibrate", "en-fr", *files)
     assert (done.code, done.out) == (2, "")
     assert "en-fr is included with regard and cannot be changed" in done.err
 
@@ -268,7 +268,7 @@ def test_few_pairs_and_no_gain_are_said(run, tmp_path):
         for side, rows in (("source", sources), ("target", references)):
             (tmp_path / side).write_text("".join(f"{row}\n" for row in rows))
         files = ["--source", tmp_path / "source", "--target", tmp_path / "target"]
-        done = command("calibrate", run, *files, "--dry", folder=tmp_path / "log")
+        done = run_here("calibrate", run, *files, "--dry")
         assert done.code == 0, done.err
         return done.err
 
@@ -281,7 +281,7 @@ def test_few_pairs_and_no_gain_are_said(run, tmp_path):
 
 def lines(tmp_path, run, *options):
     (tmp_path / "in.txt").write_text(f"{EASY}\n\n{HARD}\n")
-    done = command("translate", run, tmp_path / "in.txt", *options, folder=tmp_path / "log")
+    done = run_here("translate", run, tmp_path / "in.txt", *options)
     assert done.code == 0, done.err
     return done.out.split("\n")[:-1], done.err
 
@@ -328,7 +328,7 @@ def test_wrong_uses_are_one_sentence(arguments, says, tmp_path):
     if "--out" in rest and "--on" not in rest:
         (tmp_path / "in.txt").write_text("a\n")
         run, rest[0] = "en-fr/bahdanau", tmp_path / "in.txt"  # a calibrated one
-    done = command("translate", run, *rest, folder=tmp_path / "log")
+    done = run_here("translate", run, *rest)
     assert done.code == 2
     assert says in " ".join(done.err.split())
 
@@ -415,7 +415,7 @@ def test_shards_have_the_confidence_and_count_what_is_left_empty(run, between, t
     for form in ("text", "jsonl"):
         more = ["--format", form, *(["--confidence"] if form == "jsonl" else [])]
         out = tmp_path / form
-        done = command("translate", run, tmp_path / "in.txt", *options, *more, "--out", out, folder=tmp_path / "log")
+        done = run_here("translate", run, tmp_path / "in.txt", *options, *more, "--out", out)
         assert done.code == 0, done.err
         assert f"left empty, with a confidence below {between[2]:g}: 1 of 3 lines" in done.err
     assert (tmp_path / "text" / "in.txt").read_text().split("\n")[1:] == ["", "", ""]

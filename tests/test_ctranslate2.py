@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import small
 import torch
-from commands import regard as command
+from commands import run_here
 from serve_parts import Server
 
 import regard
@@ -165,7 +165,7 @@ def test_what_it_cannot_do_is_said():
 def test_an_export_and_its_run_say_that_text_is_rewritten_first(tmp_path, capfd):
     small.train("transformer", tmp_path / "run", "train.steps=1", "data.form=punctuation")
     out = ("--to", "ctranslate2", "--out", tmp_path / "out")
-    found = command("export", tmp_path / "run", *out, folder=tmp_path / "log")
+    found = run_here("export", tmp_path / "run", *out)
     assert found.code == 0, found.err
     assert "rewritten text (data.form=punctuation, data.lowercase=false)" in found.err
     describe_run(str(tmp_path / "run"))

@@ -100,7 +100,15 @@ def test_a_captured_search_is_the_plain_one(
 @pytest.mark.parametrize(
     ("name", "config"),
     [
-        *(pytest.param("transformer", config, id=f"transformer-{name}") for name, config in METHODS.items()),
+        *(
+            pytest.param(
+                "transformer",
+                config,
+                id=f"transformer-{name}",
+                marks=[pytest.mark.slow] * (name in ("rules", "sample")),
+            )
+            for name, config in METHODS.items()
+        ),
         pytest.param("bahdanau", METHODS["beam"], id="bahdanau"),
         *(
             pytest.param(name, METHODS["beam"], id=name, marks=pytest.mark.slow)
@@ -109,7 +117,8 @@ def test_a_captured_search_is_the_plain_one(
     ],
 )
 def test_captured_models(captures: Captures, name: str, config: DecodeConfig) -> None:
-    """The methods know no model, so one model has them all."""
+    """The methods know no model, so one model has them all; two of them in `make slow`, as small models have them
+    above."""
     model, source = translator(name), batch(texts(7))
     found = decode(model, *source, config)
     assert captures.replayed > 10

@@ -19,7 +19,20 @@ from regard.symbols import END
 
 TRANSLATORS = [name for name, entry in MODELS.items() if entry.task == "translate"]
 VOCABULARY = 53
+GREEDY = ("bahdanau", "transformer")  # greedy search with others is left to `make slow`: beams step and reorder more
 TIE = 1e-5  # difference of two scores that rounding can make
+
+
+def with_beams(wide: int) -> pytest.MarkDecorator:
+    """Every model with `wide` beams and with one."""
+    return pytest.mark.parametrize(
+        ("beam", "name"),
+        [
+            pytest.param(beam, name, marks=[pytest.mark.slow] * (beam == 1 and name not in GREEDY))
+            for beam in (1, wide)
+            for name in TRANSLATORS
+        ],
+    )
 
 
 def translator(name: str, seed: int = 0) -> nn.Module:
@@ -50,8 +63,7 @@ def check_scores(model: nn.Module, config: DecodeConfig) -> None:
             assert hypothesis.token_logprobs == pytest.approx(expected, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", TRANSLATORS)
-@pytest.mark.parametrize("beam", [1, 4])
+@with_beams(4)
 def test_scores_are_those_of_forward(name: str, beam: int) -> None:
     check_scores(translator(name), DecodeConfig(beam=beam, nbest=beam, max_ratio=0.5, max_extra=6))
 
@@ -86,8 +98,7 @@ def differences(model: nn.Module, config: DecodeConfig, count: int, batchings: i
     return changed
 
 
-@pytest.mark.parametrize("name", TRANSLATORS)
-@pytest.mark.parametrize("beam", [1, 5])
+@with_beams(5)
 def test_neighbours_change_no_translation(name: str, beam: int) -> None:
     assert differences(translator(name), DecodeConfig(beam=beam, max_extra=3, max_ratio=0.5), 8, 2) == 0
 

@@ -78,14 +78,21 @@ def run_example(thing: Any, name: str, known: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def begin(tmp_path_factory) -> Callable[[Path, str], tuple[Path, dict[str, Any]]]:
-    """Runs the example of a function or class once: its folder and its names, with which those of methods go on."""
+    """Runs the example of a function or class once: its folder and its names, with which those of methods go on.
+
+    The names that all examples of a page may use, its first block of Python, are made once."""
+
+    @functools.cache
+    def assumed(page: Path) -> dict[str, Any]:
+        names: dict[str, Any] = {}
+        exec(compile(first_python(page), page, "exec"), names)
+        return names
 
     @functools.cache
     def begun(page: Path, name: str) -> tuple[Path, dict[str, Any]]:
-        folder, assumed = tmp_path_factory.mktemp("example"), {}
-        exec(compile(first_python(page), page, "exec"), assumed)
+        folder, names = tmp_path_factory.mktemp("example"), dict(assumed(page))
         with contextlib.chdir(folder):
-            return folder, run_example(pkgutil.resolve_name(name), name, assumed)
+            return folder, run_example(pkgutil.resolve_name(name), name, names)
 
     return begun
 

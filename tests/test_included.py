@@ -9,10 +9,11 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trained
-from commands import regard as command
+from commands import run_here
 
 import regard
 import regard.serve
@@ -28,14 +29,11 @@ from regard.runs import included
 ROOT = Path(__file__).parent.parent
 
 
-class WithModels:
-    """Plant: the models that ship are those of this folder."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-
-    def __call__(self) -> None:
-        included.HOMES = (self.home,)
+def run_with(home: Path, *arguments: object) -> SimpleNamespace:
+    """A command where the models that ship are those of this folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(included, "HOMES", (home,))
+        return run_here(*arguments)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +113,7 @@ def test_a_model_that_ships_can_be_trained_on(installed: Path, tmp_path: Path):
 
 def test_commands_know_the_names(home: Path, tmp_path: Path):
     def run(*arguments: object, code: int = 0):
-        found = command(*arguments, folder=tmp_path / "log", plant=WithModels(home))
+        found = run_with(home, *arguments)
         assert found.code == code, found.err
         return found
 
@@ -169,10 +167,16 @@ def test_a_test_set_of_the_other_direction_is_noted(home: Path, tmp_path: Path):
     words = (
         "note: the source sentences look like fr, but the model reads en. Check that source and target are not swapped"
     )
-    for task in (["score", "en-fr"], ["compare", "en-fr", "en-fr/bahdanau"], ["align", "en-fr"], ["heads", "en-fr"]):
-        for source, target, says in (("a.fr", "a.en", names), ("b", "c", words), ("c", "b", "")):
+    every = (("a.fr", "a.en", names), ("b", "c", words), ("c", "b", ""))
+    for task, *sets in (
+        (["score", "en-fr"], *every),  # one function notes both, whoever calls it
+        (["compare", "en-fr", "en-fr/bahdanau"], every[0]),
+        (["align", "en-fr"], every[1]),
+        (["heads", "en-fr"], every[0]),
+    ):
+        for source, target, says in sets:
             files = ["--source", tmp_path / source, "--target", tmp_path / target]
-            found = command(*task, *files, folder=tmp_path / "log", plant=WithModels(home))
+            found = run_with(home, *task, *files)
             assert found.code == 0, found.err
             assert re.search(says, found.err) if says else "swapped" not in found.err, found.err
 
@@ -197,7 +201,7 @@ def test_a_choice_of_heads_does_not_change_a_model_that_ships(home: Path, tmp_pa
         [home / "en-fr-transformer", *files, "--gold", tmp_path / "a.gold"],
         [tmp_path / "own", *files, "--back", "en-fr"],
     ):
-        found = command("align", *given, "--choose", folder=tmp_path / "log", plant=WithModels(home))
+        found = run_with(home, "align", *given, "--choose")
         assert found.code == 2
         assert "en-fr is included with regard and cannot be changed" in found.err
         assert "regard export en-fr --out en-fr-transformer-copy." in found.err
@@ -271,7 +275,7 @@ def test_a_card_is_made_by_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     page = (folder / "CARD.md").read_text()
     assert "CC BY 2.0 FR" in page
     assert "`regard train x` and then `regard train y`, 60 seconds" in page
-    said = command("models", folder, folder=tmp_path / "log").out
+    said = run_here("models", folder).out
     assert "command     regard train x\n" in said
     assert "`" not in said
     assert regard.load(folder)

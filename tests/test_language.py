@@ -45,6 +45,15 @@ CASES: dict[str, tuple[type[nn.Module], Any]] = {
     for label, config in {"tiny": presets["tiny"], "small": presets["small"], **variants}.items()
 }
 everywhere = pytest.mark.parametrize("case", CASES)
+# Laws of what variants share, their state and how it is searched, are for one of each kind of state and of attention;
+# `make slow` has all.
+KINDS = (
+    "lstm-two-layers", "lstmn-tiny", "lstmn-two-layers", "lstmn-span", "attentive-tiny", "attentive-window",
+    "attentive-key-value-predict", "transformer-tiny", "transformer-rotary", "transformer-alibi",
+)  # fmt: skip
+each_kind = pytest.mark.parametrize(
+    "case", [case if case in KINDS else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+)
 
 
 def make(case: str) -> Any:
@@ -67,7 +76,8 @@ def run_steps(model: LanguageModel, target: Tensor) -> Tensor:
 def test_steps_equal_forward(case: str):
     model = make(case)
     assert isinstance(model, LanguageModel)
-    for target in (TARGET, TARGET[:, :1], torch.randint(3, 13, (2, 70))):  # longer than the room of a fresh state
+    long = [torch.randint(3, 13, (2, 70))] if case in KINDS else []  # longer than the room of a fresh state
+    for target in (TARGET, TARGET[:, :1], *long):
         logits = model(target)
         assert logits.shape == (*target.shape, 13)
         assert logits.std() > 0.1
@@ -87,7 +97,7 @@ def test_the_future_changes_nothing(case: str):
         assert k + 1 == TARGET.shape[1] or not torch.allclose(changed[:, k + 1], logits[:, k + 1])
 
 
-@everywhere
+@each_kind
 @torch.no_grad()
 def test_one_text_is_a_row_of_many_and_padding_changes_nothing(case: str):
     model = make(case)
@@ -114,7 +124,7 @@ def test_recording_changes_nothing(case: str):
         assert torch.equal(look.weights, look.weights.tril())
 
 
-@everywhere
+@each_kind
 @torch.no_grad()
 def test_a_state_may_be_stepped_twice(case: str):
     """Branching: two words after one state, and either child continues as if the other did not exist."""
@@ -140,7 +150,7 @@ def test_forward_can_be_compiled(case: str):
     torch._dynamo.reset()
 
 
-@everywhere
+@each_kind
 @torch.no_grad()
 def test_a_state_can_be_taken(case: str):
     model = make(case)
@@ -152,7 +162,7 @@ def test_a_state_can_be_taken(case: str):
     assert_close(logits, expected[rows], rtol=0, atol=1e-12)
 
 
-@everywhere
+@each_kind
 @torch.no_grad()
 def test_search_knows_start_and_step_alone(case: str):
     """Greedy, beams and samples go on from `start(rows)`; what they report is the log-probability under `forward`."""

@@ -78,13 +78,14 @@ CASES = every_case()
 # has the global window, and "dot" has every window. Depth: luong-forward, britz-residual and -dense, and
 # lstmn-deep-two-layers are deep. Positions and norms: transformer-modern is "pre" and rotary. Other scores and
 # normalisers: two Transformers and bahdanau-general-sparsemax. RMSNorm, SwiGLU and shared keys: transformer-modern has
-# them. One reading direction: luong-forward, britz-forward. LSTMs: britz-residual and -reversed have them.
+# them. One reading direction: luong-forward. LSTMs: britz-residual and -reversed have them. The GRU of torch:
+# bahdanau-torch.
 CROSSED = {
     "luong-small", "luong-paper", "britz-deep", "britz-paper", "britz-lstm", "lstmn-shallow-two-layers",
     "transformer-pre", "transformer-rotary", "transformer-pre-rotary", "luong-cosine-entmax15",
     "transformer-rms", "transformer-swiglu", "transformer-grouped",
     "luong-local-m-general", "luong-local-m-location", "luong-local-p-general", "luong-local-p-location",
-    "lstmn-scaled-dot-entmax15", "luong-local-p-no-feed", "sutskever-forward",
+    "lstmn-scaled-dot-entmax15", "luong-local-p-no-feed", "sutskever-forward", "britz-forward", "rnnencdec-torch",
 }  # fmt: skip
 
 
@@ -98,6 +99,25 @@ def cases(chosen):
 everywhere = cases(CASES)
 # Hard monotonic attention is a choice, which has no gradient.
 differentiable = cases(case for case, (_, config) in CASES.items() if not is_hard(config))
+# Laws of what all variants of a model have in common, its state, its random numbers and its precision, are for one of
+# each model and of each kind of layer; `make slow` has all.
+KINDS = [
+    *(case for case in CASES if case.endswith("-tiny")),
+    "bahdanau-released", "bahdanau-conditional", "bahdanau-general-sparsemax", "monotonic-expectation",
+    "luong-local-p-dot", "luong-forward", "pointer-shortlist", "britz-residual", "transformer-relative",
+    "transformer-modern", "transformer-marian",
+]  # fmt: skip
+
+
+def kinds(chosen):
+    """A parameter for each case, those that are not among the kinds slow."""
+    return pytest.mark.parametrize(
+        "case", [case if case in KINDS else pytest.param(case, marks=pytest.mark.slow) for case in chosen]
+    )
+
+
+each_kind = kinds(CASES)
+each_differentiable_kind = kinds(case for case, (_, config) in CASES.items() if not is_hard(config))
 
 SOURCE = torch.tensor([[5, 9, 4, 10, 7, END], [6, 3, END, PAD, PAD, PAD], [8, 4, 7, 9, END, PAD]])
 LENGTHS = torch.tensor([6, 3, 5])
@@ -233,7 +253,7 @@ def test_the_future_changes_nothing(case: str):
         assert k + 1 == TARGET.shape[1] or not torch.equal(changed[:, k + 1], logits[:, k + 1])
 
 
-@everywhere
+@each_kind
 def test_the_future_has_no_gradient(case: str):
     """T2.6, T5.3: d logits_i / d E y_k is exactly zero for k >= i, and the word read last always counts."""
     model = make(case)
@@ -254,7 +274,7 @@ def test_the_future_has_no_gradient(case: str):
         handle.remove()
 
 
-@everywhere
+@each_kind
 @torch.no_grad()
 def test_a_batch_of_one_equals_a_row_of_many(case: str):
     model, logits = make(case), whole(case)
@@ -299,7 +319,7 @@ def test_a_recorded_step_sees_what_forward_sees(case: str):
         assert_close(stepped[name].context, expected[name].context, rtol=0, atol=1e-10)
 
 
-@everywhere
+@each_kind
 @torch.no_grad()
 def test_save_and_load_give_the_same_logits(case: str, tmp_path):
     model, other, logits = make(case), fresh(case, seed=4), whole(case)
@@ -345,7 +365,7 @@ def test_weights_are_zero_on_padding_and_sum_to_one(case: str):
             assert row[..., :length].sum() > 0 or is_hard(CASES[case][1])
 
 
-@everywhere
+@each_kind
 @torch.no_grad()
 def test_take_reorders_a_state(case: str):
     """After `take`, steps go on as if the rows had always stood in that order; the old state is still whole."""
@@ -361,7 +381,7 @@ def test_take_reorders_a_state(case: str):
     assert_close(go_on(model, TARGET[rows, 1], taken, TARGET[rows, 2:]), expected, rtol=0, atol=1e-10)
 
 
-@everywhere
+@each_kind
 @torch.no_grad()
 def test_take_beams_reorders_all_but_the_memory(case: str):
     """Beams of one sentence trade places, and go on as the hypotheses that they took over."""
@@ -407,7 +427,7 @@ def test_an_empty_sentence_is_read_and_written(case: str):
             assert_close(weights[..., 0], torch.ones_like(weights[..., 0]))
 
 
-@everywhere
+@each_kind
 def test_an_empty_sentence_has_finite_gradients(case: str):
     model = make(case)
     logits = model(torch.tensor([[END]]), torch.tensor([1]), torch.tensor([[END]]))
@@ -416,7 +436,7 @@ def test_an_empty_sentence_has_finite_gradients(case: str):
     assert all(grad is None or grad.isfinite().all() for grad in grads)
 
 
-@everywhere
+@each_kind
 @torch.no_grad()
 def test_bfloat16_is_finite_and_close(case: str):
     """In bfloat16 nothing is NaN, and for gentle weights the logits are those of float64 up to its rounding."""
@@ -435,7 +455,7 @@ def test_bfloat16_is_finite_and_close(case: str):
     assert all(look.weights.isfinite().all() and look.context.isfinite().all() for look in seen.values())
 
 
-@differentiable
+@each_differentiable_kind
 @pytest.mark.filterwarnings("ignore:TF32")
 def test_autocast_learns_what_full_precision_learns(case: str):
     """Mixed precision, as in training on a GPU: finite, and gradients that point the same way."""
@@ -455,7 +475,7 @@ def test_autocast_learns_what_full_precision_learns(case: str):
     assert nn.functional.cosine_similarity(exact, coarse, dim=0) > 0.98
 
 
-@everywhere
+@each_kind
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:TF32")
 def test_the_state_of_a_recurrent_net_keeps_its_precision_under_autocast(case: str):
@@ -469,7 +489,7 @@ def test_the_state_of_a_recurrent_net_keeps_its_precision_under_autocast(case: s
         assert {part.dtype for part in carried if part is not None} <= {torch.float32}
 
 
-@everywhere
+@each_kind
 @torch.no_grad()
 def test_a_model_leaves_nothing_behind(case: str):
     """`forward` and `step` write nothing on the modules: the second batch cannot feel the first."""
@@ -483,7 +503,7 @@ def test_a_model_leaves_nothing_behind(case: str):
     assert all(torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers())
 
 
-@everywhere
+@each_kind
 @torch.no_grad()
 def test_dropout_acts_in_training_only(case: str):
     model = copy.deepcopy(make(case)).train()
@@ -537,7 +557,7 @@ TRANSFORMERS = [case for case in CASES if case.startswith("transformer")]
 transformers = cases(TRANSFORMERS)
 
 
-@everywhere
+@each_kind
 @torch.no_grad()
 def test_a_state_may_be_stepped_twice(case: str):
     """Branching: two words after one state, and either child goes on as if the other had never been."""

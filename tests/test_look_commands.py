@@ -21,7 +21,7 @@ REVIEW = "The plot is not bad. Then the captain leaves."
 @pytest.fixture
 def regard_command(tmp_path):
     def tell(*arguments):
-        done = command(*arguments, folder=tmp_path / "log")
+        done = run_here(*arguments)
         return done.code, done.out, done.err
 
     return tell

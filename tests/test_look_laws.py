@@ -127,6 +127,9 @@ def test_weights_times_values_are_the_context(name):
         assert np.allclose(np.broadcast_to(norms, seen.context_norms.shape), seen.context_norms, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] * (one in ("bahdanau", "local"))) for one in ALL]
+)  # "copy" has the layout of those two
 def test_a_trace_read_back_draws_the_same_picture(name, tmp_path):
     trace = look(name, tree=True)
     back = Trace.from_json(trace.to_json())
@@ -465,23 +468,21 @@ def test_a_change_leaves_no_trace_after_an_error():
 # The command line
 
 
-def regard_command(tmp_path, *arguments):
-    done = command(*arguments, folder=tmp_path / "log")
+def regard_command(*arguments):
+    done = run_here(*arguments)
     return done.code, done.out, done.err
 
 
 def test_regard_look_shows_draws_keeps_and_asks_what_if(tmp_path):
     run = trained.run("copy")
-    code, out, err = regard_command(tmp_path, "look", run, TEXT["copy"])
+    code, out, err = regard_command("look", run, TEXT["copy"])
     assert (code, out.split("\n")[0], err) == (0, TEXT["copy"], "")
     assert "Luong's attention (general)" in " ".join(out.split())
     for name in ("a.pdf", "a.json", "a.json.gz"):  # test_cli_use.py draws every view, and into the other kinds
-        assert regard_command(tmp_path, "look", run, TEXT["copy"], "--out", tmp_path / name)[0] == 0
+        assert regard_command("look", run, TEXT["copy"], "--out", tmp_path / name)[0] == 0
         assert (tmp_path / name).stat().st_size > 500
     assert Trace.load(tmp_path / "a.json") == Trace.load(tmp_path / "a.json.gz")
-    code, out, _ = regard_command(
-        tmp_path, "look", run, TEXT["copy"], "--mask", "fi", "--force", "zu", "--temperature", "0.5"
-    )
+    code, out, _ = regard_command("look", run, TEXT["copy"], "--mask", "fi", "--force", "zu", "--temperature", "0.5")
     assert code == 0
     assert out.startswith(f"unchanged: {TEXT['copy']}\nchanged:   zu")
     words = " ".join(out.split())
@@ -512,24 +513,22 @@ def test_regard_look_refuses_in_one_sentence(arguments, sentence):
 
 
 @pytest.mark.parametrize("what", [key for key in STRANGE if key not in ("NUL", "a lone surrogate")])
-def test_regard_look_takes_any_argument(what, tmp_path):
-    code, out, err = regard_command(tmp_path, "look", trained.run("heads"), STRANGE[what], "--target", STRANGE[what])
-    assert code == 0, err
-    assert "weights: 0" in out
+def test_regard_look_takes_any_argument(what):
+    done = run_here("look", trained.run("heads"), STRANGE[what], "--target", STRANGE[what])
+    assert done.code == 0, done.err
+    assert "weights: 0" in done.out
 
 
 def test_regard_flow_compares_runs(tmp_path):
     runs = trained.run("copy"), trained.run("fixed")
-    code, out, err = regard_command(
-        tmp_path, "flow", runs[0], TEXT["copy"], "--with", runs[1], "--out", tmp_path / "flow.svg"
-    )
+    code, out, err = regard_command("flow", runs[0], TEXT["copy"], "--with", runs[1], "--out", tmp_path / "flow.svg")
     assert code == 0, err
     assert "fixed: 0.0 % of the gradient passes through attention" in out
     assert ">copy<" in (tmp_path / "flow.svg").read_text(encoding="utf-8")
-    code, out, _ = regard_command(tmp_path, "flow", runs[0], TEXT["copy"], "--target", TEXT["copy"])
+    code, out, _ = regard_command("flow", runs[0], TEXT["copy"], "--target", TEXT["copy"])
     assert code == 0
     assert out.split("\n")[1].split() == ["distance", "total", "attention", "held", "fixed"]
-    code, _, err = regard_command(tmp_path, "flow", runs[0], TEXT["copy"], "--out", tmp_path / "flow.gif")
+    code, _, err = regard_command("flow", runs[0], TEXT["copy"], "--out", tmp_path / "flow.gif")
     assert code == 2
     assert "must end in .png, .svg, .pdf" in err
 
@@ -545,16 +544,16 @@ def test_regard_heads_ranks_them_and_says_what_they_are_worth(tmp_path):
         (tmp_path / ending).write_bytes("".join(f"{row}\n" for row in rows).encode())
     files = ["--source", tmp_path / "source", "--target", tmp_path / "target"]
     run = trained.run("heads")
-    code, out, err = regard_command(tmp_path, "heads", run, *files, "--by", "entropy", "--json")
+    code, out, err = regard_command("heads", run, *files, "--by", "entropy", "--json")
     assert code == 0, err
     report = json.loads(out)
     entropies = [row["entropy"] for row in report["heads"]]
     assert len(entropies) == 12, "two heads of two layers, three kinds"
     assert entropies == sorted(entropies)
     assert "aer" not in report["heads"][0]
-    code, out, _ = regard_command(tmp_path, "heads", run, *files, "--gold", tmp_path / "gold")
+    code, out, _ = regard_command("heads", run, *files, "--gold", tmp_path / "gold")
     assert out.endswith("entropy in nats, aer as a fraction, with shift 0 (regard align --choose tries both)\n")
-    assert regard_command(tmp_path, "heads", run, *files)[1].endswith("entropy in nats\n")
+    assert regard_command("heads", run, *files)[1].endswith("entropy in nats\n")
     table = [line.split() for line in out.split("\n") if "cross" in line]
     assert len(table) == 4, "those over the source alone have an error rate"
     assert [float(row[-1]) for row in table] == sorted(float(row[-1]) for row in table)
@@ -562,7 +561,7 @@ def test_regard_heads_ranks_them_and_says_what_they_are_worth(tmp_path):
     seen = aligning.traces(trained.translator("heads"), lines["source"], lines["target"])
     heads = aligning.Heads(int(table[0][0].split(".")[1]), int(table[0][1]))
     assert float(table[0][-1]) == pytest.approx(score_alignments(aligning.align(seen, heads), gold).aer, abs=6e-4)
-    code, out, _ = regard_command(tmp_path, "heads", run, *files, "--silence", "--json")
+    code, out, _ = regard_command("heads", run, *files, "--silence", "--json")
     worth = json.loads(out)["heads"]
     assert len(worth) == 12
     assert [row["drop"] for row in worth] == sorted((row["drop"] for row in worth), reverse=True)
@@ -572,7 +571,7 @@ def test_regard_heads_ranks_them_and_says_what_they_are_worth(tmp_path):
         (["--gold", tmp_path / "source"], "must hold links i-j"),
         (["--target", tmp_path / "nowhere"], "There is no file"),
     ):
-        code, out, err = regard_command(tmp_path, "heads", run, *files, *wrong)
+        code, out, err = regard_command("heads", run, *files, *wrong)
         assert (code, out) == (2, "")
         assert sentence in err
 

@@ -6,6 +6,7 @@ import numpy as np
 import papers
 import pytest
 import torch
+from test_laws import CROSSED
 
 from regard.api.tracing import add_probabilities, assemble
 from regard.errors import ConfigError, ShapeError
@@ -40,7 +41,9 @@ def hooks(model):
 
 
 @pytest.mark.parametrize(
-    ("name", "variant", "config"), EVERY, ids=lambda value: value if isinstance(value, str) else ""
+    ("name", "variant", "config"),
+    [pytest.param(*one, marks=[pytest.mark.slow] * ("-".join(one[:2]) in CROSSED)) for one in EVERY],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_every_model_gives_an_exact_trace_of_each_sentence(name, variant, config):
     model = model_of(name, config)

@@ -100,14 +100,22 @@ def test_a_captioner_accepts_what_ifs():
         writer.look(PICTURE, changes=[Force(0, "a")])
 
 
-@pytest.mark.parametrize("what", STRANGE)
+# The models in turn; in `make slow` each text with both.
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        pytest.param(name, what, marks=[pytest.mark.slow] * ((number + turn) % 2))
+        for turn, name in enumerate(["captioner", "language"])
+        for number, what in enumerate(STRANGE)
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.*:UserWarning")  # no font of this machine may have all of them
-def test_any_string_whatever_can_be_looked_into(what, tmp_path):
-    text = STRANGE[what]
-    for trace in (trained.model("captioner").look(PICTURE, text), trained.model("language").look(text)):
-        assert Trace.from_json(trace.to_json()) == trace
-        assert "<svg onload" not in trace.draw(tmp_path / "a.html").read_bytes().decode("utf-8")
-        trace.to_terminal(colour=False).encode("utf-8")
+def test_any_string_whatever_can_be_looked_into(name, what, tmp_path):
+    text, model = STRANGE[what], trained.model(name)
+    trace = model.look(PICTURE, text) if name == "captioner" else model.look(text)
+    assert Trace.from_json(trace.to_json()) == trace
+    assert "<svg onload" not in trace.draw(tmp_path / "a.html").read_bytes().decode("utf-8")
+    trace.to_terminal(colour=False).encode("utf-8")
     if what in ("a lone surrogate", "a broken tag", "controls of direction"):  # drawing each would take long
         ElementTree.parse(trace.draw(tmp_path / "a.svg"))
     document = trained.model("classifier").look(text)

@@ -271,7 +271,8 @@ def test_fresh_bahdanau_has_the_papers_initial_weights():
 def test_a_cosine_begins_with_strength_one(name: str):
     config = MODELS[name].presets["tiny"]
     sizes = {"captioner": {"features": config.width, "encoder": "none"}, "document": {"attention": 2 * config.width}}
-    model = build(name, replace(config, score="cosine", **sizes.get(name, {})))
+    few = {one.name: 9 for one in fields(config) if one.name.endswith("vocabulary")}  # words, not what is looked at
+    model = build(name, replace(config, score="cosine", **few, **sizes.get(name, {})))
     found = [score for score in model.modules() if isinstance(score, Cosine)]
     assert found
     for score in found:
@@ -816,7 +817,14 @@ EVERY = {
     **{f"transformer-{n}": lambda n=n: Transformer(replace(TRANSFORMER, norm=n)) for n in ("post", "pre")},
     "transformer-rotary": lambda: Transformer(replace(TRANSFORMER, positions="rotary")),
 }
-every = pytest.mark.parametrize("name", EVERY)
+# test_laws.py has these laws for all variants; here one of each model, and all in `make slow`.
+FEW = (
+    "cho", "rnnencdec", "sutskever", "bahdanau-paper", "luong-global", "luong-local-p", "britz-dense",
+    "transformer-post", "transformer-rotary",
+)  # fmt: skip
+every = pytest.mark.parametrize(
+    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in EVERY]
+)
 
 
 @every

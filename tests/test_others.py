@@ -15,6 +15,10 @@ FEW = ["train.steps=4", "train.batch_tokens=600", "train.validate_sentences=4"]
 
 
 def command(*arguments, text=""):
+    """A process where a command reads standard input, else here."""
+    if not text:
+        done = commands.run_here(*arguments)
+        return done.code, done.out, done.err
     with tempfile.TemporaryDirectory() as folder:
         done = commands.regard(*arguments, folder=Path(folder), stdin=text.encode())
         return done.code, done.out, done.err

@@ -242,13 +242,13 @@ def plain(vocabulary: Vocabulary) -> dict[str, Any]:
 def test_vocabularies_split_and_join_alike(js: Engine, kind: str, form: str, lowercase: bool, fallback: bool) -> None:
     lines = [text for text in texts(60, seed=3) if text.strip()]
     vocabulary = Vocabulary.train(lines, kind, 420, fallback, form=form, lowercase=lowercase)
-    given = [text.replace("\ud800", "") for text in texts(150, seed=4)]
+    given = [text.replace("\ud800", "") for text in texts(80, seed=4)]
     found = js.ask(vocabulary=plain(vocabulary), name="encode", each=[[text] for text in given])
     for text, ours in zip(given, found, strict=True):
         theirs = vocabulary.encode(text)._asdict()
         assert ours == json.loads(json.dumps(theirs)), (text, theirs)
     draw = random.Random(5)
-    rows = [[draw.randrange(3, len(vocabulary)) for _ in range(draw.randrange(12))] for _ in range(150)]
+    rows = [[draw.randrange(3, len(vocabulary)) for _ in range(draw.randrange(12))] for _ in range(80)]
     rows += [vocabulary.encode(text).ids for text in given]
     found = js.ask(vocabulary=plain(vocabulary), name="wordIndices", each=[[row] for row in rows])
     assert found == [vocabulary.words_of(row) for row in rows]

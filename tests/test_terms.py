@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import trained
-from commands import regard as command
+from commands import run_here
 
 import regard as library
 from regard.api.drafts import Draft, copy_unknown
@@ -123,7 +123,7 @@ def test_a_translation_with_terms_is_looked_at(copier, tmp_path) -> None:
     with pytest.raises(DataError, match="Terms exclude a target"):
         copier.look(source, target=source, terms={b: e})
     (tmp_path / "terms.tsv").write_text(f"{b}\t{e}\n", encoding="utf-8")
-    done = command("look", trained.run("copy"), source, "--terms", tmp_path / "terms.tsv", folder=tmp_path)
+    done = run_here("look", trained.run("copy"), source, "--terms", tmp_path / "terms.tsv")
     assert (done.code, done.out.split("\n")[0]) == (0, trace.target.text)
 
 
@@ -155,7 +155,7 @@ def test_files_of_terms(tmp_path, copier) -> None:
     assert len(read_terms(path)) == 3
     a, b, c, d = words_of(copier, 4)
     path.write_text(f"{b}\t{d}\n{c}\tneverseen\n", encoding="utf-8")
-    done = command("translate", trained.run("copy"), f"{a} {b} {c}", "--terms", path, "--json", folder=tmp_path)
+    done = run_here("translate", trained.run("copy"), f"{a} {b} {c}", "--terms", path, "--json")
     assert done.code == 0
     row = json.loads(done.out)
     assert row["translation"].split()[:2] == [a, d]

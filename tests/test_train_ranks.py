@@ -56,7 +56,7 @@ def alone(tmp_path_factory):
     return find
 
 
-@pytest.mark.parametrize("model", ["bahdanau", "transformer"])
+@pytest.mark.parametrize("model", ["bahdanau", pytest.param("transformer", marks=pytest.mark.slow)])
 def test_two_processes_have_the_losses_of_one(model, alone, tmp_path):
     run = tmp_path / "run"
     assert run_ranks(small.arguments(model, run, *SETTINGS), 2, tmp_path / "log") == [0, 0]
@@ -66,7 +66,7 @@ def test_two_processes_have_the_losses_of_one(model, alone, tmp_path):
     assert "step" not in said  # only the first speaks
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_batches_with_fewer_sentences_than_ranks_block_no_rank(world, alone, tmp_path):
     run = tmp_path / "run"
     assert run_ranks(small.arguments("bahdanau", run, *UNEVEN), world, tmp_path / "log") == [0] * world
@@ -94,7 +94,7 @@ def test_two_processes_resume_to_the_same_bits(tmp_path):
     assert sha256(whole) == sha256(killed)
 
 
-@pytest.mark.parametrize("asked", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("asked", [pytest.param((0,), marks=pytest.mark.slow), (1,), (0, 1)])
 def test_a_stop_requested_of_one_rank_stops_all(asked, alone, tmp_path):
     run, command = tmp_path / "run", small.arguments("bahdanau", tmp_path / "run", *SETTINGS)
     plants = {rank: KillAfter(4, signal.SIGTERM) for rank in asked}

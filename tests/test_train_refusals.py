@@ -265,8 +265,14 @@ def experiment_on(path: Path, task: str, steps: int):
     return resolve(gather(None, model, "tiny", [*given, *small.TRAIN, f"train.steps={steps}"]))
 
 
-@pytest.mark.parametrize("task", ["translate", "language", "classify"])
-@pytest.mark.parametrize("lines", [20, 61])
+@pytest.mark.parametrize(
+    ("lines", "task"),
+    [
+        (20, "translate"),
+        *(pytest.param(20, task, marks=pytest.mark.slow) for task in ("language", "classify")),
+        *((61, task) for task in ("translate", "language", "classify")),
+    ],
+)
 def test_a_run_is_not_resumed_on_another_corpus(task, lines, tmp_path):
     """A corpus that has shrunk has no batch at the old position; one that has grown would be trained on silently."""
     path, run = tmp_path / "corpus.tsv", tmp_path / "run"

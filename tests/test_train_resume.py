@@ -57,7 +57,7 @@ def whole(tmp_path_factory):
     return find
 
 
-@pytest.mark.parametrize("model", CASES)
+@pytest.mark.parametrize("model", [pytest.param("bahdanau", marks=SLOW), "sutskever", "transformer"])
 def test_kills_at_the_end_of_an_epoch_and_twice_in_the_next_change_no_bit(model, whole, tmp_path):
     run, command = tmp_path / "run", small.arguments(model, tmp_path / "run", *CASES[model])
     expected = whole(model, *CASES[model])

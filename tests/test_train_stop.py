@@ -71,7 +71,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(number, stops, expected, tm
     assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_up_for(number, expected, tmp_path):
     run, command = tmp_path / "run", small.arguments("bahdanau", tmp_path / "run", *SETTINGS)
     plant = SignalIn("regard.decode.search:search", range(1, 100), number)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import deepl
 import pytest
 import trained
-from commands import regard as command
+from commands import run_here
 from serve_parts import Server, backwards, shared
 
 from regard.api.files import translate_file
@@ -65,19 +65,19 @@ def test_the_command_fills_a_po_file_and_writes_a_memory(copier, tmp_path) -> No
     )
     (tmp_path / "app.po").write_text(source, encoding="utf-8")
     run = trained.run("copy")
-    done = command("translate", run, tmp_path / "app.po", "-o", tmp_path / "out.po", folder=tmp_path)
+    done = run_here("translate", run, tmp_path / "app.po", "-o", tmp_path / "out.po")
     assert done.code == 0
     assert "1 segment, 1 sentence translated" in done.err
     expected = source.replace('%d"\nmsgstr ""', f'%d"\nmsgstr "{a} <b>{b}</b> %d"')
     written = (tmp_path / "out.po").read_text(encoding="utf-8")
     assert written.replace("#, fuzzy\n", "").partition("\n\n")[2] == expected.partition("\n\n")[2]
     assert written.count("#, fuzzy\n") == 1
-    command("translate", run, tmp_path / "app.po", "-o", tmp_path / "done.po", "--no-fuzzy", folder=tmp_path)
+    run_here("translate", run, tmp_path / "app.po", "-o", tmp_path / "done.po", "--no-fuzzy")
     assert (tmp_path / "done.po").read_text(encoding="utf-8") == written.replace("#, fuzzy\n", "")
-    assert command("translate", run, tmp_path / "app.po", "-o", tmp_path / "m.tmx", folder=tmp_path).code == 0
+    assert run_here("translate", run, tmp_path / "app.po", "-o", tmp_path / "m.tmx").code == 0
     (unit,) = read_units(str(tmp_path / "m.tmx"))
     assert set(unit.texts.values()) == {f"{a} {b} %d"}
-    refused = command("translate", run, tmp_path / "app.po", "-o", tmp_path / "out.html", folder=tmp_path)
+    refused = run_here("translate", run, tmp_path / "app.po", "-o", tmp_path / "out.html")
     assert (refused.code, (tmp_path / "out.html").exists()) == (2, False)
     assert "app.po is PO, and so must the output be" in refused.err
 

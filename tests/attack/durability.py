@@ -71,7 +71,7 @@ def kill(draw: Random, folder: Path) -> None:
     assert (sha256(run / "weights.safetensors"), files(run)) == whole(model)
 
 
-@check("R2", "an operation of a save fails: one sentence, and the last checkpoint is intact", 25, 5000)
+@check("R2", "an operation of a save fails: one sentence, and the last checkpoint is intact", 10, 5000)
 def fail(draw: Random, folder: Path) -> None:
     with Disk().installed():
         save(folder, 1)
@@ -86,7 +86,7 @@ def fail(draw: Random, folder: Path) -> None:
     assert os.listdir(folder / "checkpoints") == ["000004"]
 
 
-@check("R3", "power lost at any operation: what a save reported is there", 25, 5000)
+@check("R3", "power lost at any operation: what a save reported is there", 10, 5000)
 def lose_power(draw: Random, folder: Path) -> None:
     disk = Disk()
     with disk.installed():
@@ -119,7 +119,7 @@ def damage(path: Path, draw: Random) -> str:
     return f"{path.name}: {kind} at {place}"
 
 
-@check("R4", "a damaged checkpoint is never loaded", 60, 50_000)
+@check("R4", "a damaged checkpoint is never loaded", 25, 50_000)
 def flip(draw: Random, folder: Path) -> None:
     with Disk().installed():
         saved = save(folder, 1)

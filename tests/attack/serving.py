@@ -359,7 +359,7 @@ ORIGINS = [
 ]  # fmt: skip
 
 
-@check("X7", "another site cannot use a server on loopback: methods, hosts, origins and kinds of site", 400, 20_000)
+@check("X7", "another site cannot use a server on loopback: methods, hosts, origins and kinds of site", 150, 20_000)
 def others(draw: Random, folder: Path) -> None:
     host, origin = draw.choice(HOSTS), draw.choice(ORIGINS)
     site, method = (

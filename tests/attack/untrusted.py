@@ -447,7 +447,7 @@ class _Page(html.parser.HTMLParser):
         self.odd += [tag] if tag in ("iframe", "object", "embed", "img", "link", "base", "form", "a") else []
 
 
-@check("X8", "hostile text in every string of a trace: the exported page runs only its own scripts", 8, 2000)
+@check("X8", "hostile text in every string of a trace: the exported page runs only its own scripts", 4, 2000)
 def scripts(draw: Random, folder: Path) -> None:
     def poisoned(part: Any, name: str = "") -> Any:
         if isinstance(part, dict):
@@ -492,7 +492,7 @@ def split_document(text: str, name: str) -> None:
     layout.write([TranslatedText(sentence) for sentence in layout.sentences])
 
 
-@check("X9", "splitting a text or document and joining it again takes time in proportion to it", 6, 1000)
+@check("X9", "splitting a text or document and joining it again takes time in proportion to it", 3, 1000)
 def linear(draw: Random, folder: Path) -> None:
     shape = "".join(draw.choices(SHAPES, k=draw.randint(1, 3)))
     first, name, split = (
