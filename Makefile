@@ -19,7 +19,7 @@ help:
 	@echo "make package build the sdist and the wheel in dist/, and check them"
 	@echo "make lint    format, lint, types and import layers"
 	@echo "make test    every test except the slow ones and those of make published"
-	@echo "make published  build and test the wheel, the documentation site and the lectures"
+	@echo "make published  the wheel, other packages, the demo, commands in unsafe folders, the site of the docs, the lectures"
 	@echo "make kernels the tests of the Triton kernels by its interpreter, without a GPU; installs Triton (a wheel of 263 MB on aarch64)"
 	@echo "make check   lint, test and published, as CI does"
 	@echo "make slow    the tests that take minutes: long training, load, every fault"
@@ -91,8 +91,9 @@ lint: $(STAMP)
 test: $(STAMP) browser
 	$(PYTEST) -m "not slow and not published"
 
+PUBLISHED := package docs course examples cli_start safe_path
 published: $(STAMP) browser
-	$(PYTEST) --numprocesses 3 -m "published and not slow" tests/test_package.py tests/test_docs.py tests/test_course.py
+	$(PYTEST) --numprocesses 3 -m "published and not slow" $(addprefix tests/test_,$(addsuffix .py,$(PUBLISHED)))
 
 # Not part of `make test`: the wheel of Triton is large. Where torch has CUDA, Triton came with it.
 kernels: $(STAMP)

@@ -164,6 +164,7 @@ def test_a_locale_without_unicode_changes_nothing(tmp_path):
     assert "phrasebook" in done.stdout.decode("utf-8")
 
 
+@pytest.mark.published
 def test_the_demo(tmp_path):
     out = tmp_path / "demo"
     run = partial(regard, folder=tmp_path / "log", plant=SmallDemo())

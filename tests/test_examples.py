@@ -113,6 +113,7 @@ py-modules = ["own_model"]
 """
 
 
+@pytest.mark.published
 def test_an_installed_package_offers_its_models_by_entry_points(tmp_path) -> None:
     """Without --import, in processes that find the package where pip has put it; without it, the run names it."""
     package, site = tmp_path / "package", tmp_path / "site"
