@@ -4,9 +4,9 @@
 
 Tatoeba is split by English sentence, never by line: 1.2 % of the sentences are for testing, 0.4 % for validation. The
 validation set is 200 pairs of Europarl's, 300 of newstest2013 and 300 of Tatoeba. Greetings are rare in both corpora:
-greetings.en.bz2 and greetings.fr.bz2 hold some of ours, as people write them and as they type them, idioms.* idioms.
-tatoeba.typed.en.bz2 has the training sentences with typing errors, drawn with a fixed seed, and so has
-tatoeba.typed-back.fr.bz2.
+greetings.en.bz2 and greetings.fr.bz2 hold some of ours, as people write them and as they type them. idioms.en.bz2 and
+idioms.fr.bz2 hold idioms. tatoeba.typed.en.bz2 has the training sentences with typing errors, drawn with a fixed seed;
+tatoeba.typed-back.fr.bz2 has the French ones.
 
 Europarl, the catalogues and Tatoeba are written together (docs/models-data.md), without a pair that has a sentence of a
 test set on either side, whatever its punctuation and capitals. French is written as it is printed, with « » and
@@ -132,7 +132,7 @@ def greetings() -> Pairs:
     return [pair for pair in [*GREETINGS, *dict.fromkeys(plain)] if place(pair[0]) == "train"]
 
 
-# Letters that are typed instead of another: a neighbour on the keyboard, or one of the same sound.
+# Letters that are typed instead of another: a neighbour on a keyboard, or one of the same sound (v and z stay).
 NEAR = dict(zip("abcdefghijklmnopqrstuvwxyz", "evxsagfjehiklmpokeadyvqzuz", strict=True))
 # Frequent misspellings, a blank written as _.
 MISSPELT = """

@@ -80,7 +80,7 @@ EVERYDAY = {
 BAD_AT = {
     "": [
         "words outside parliament and everyday speech: medicine, law, technology, slang",
-        "idioms, which it translates word for word",
+        "many idioms, which it translates word for word",
         "names that it has never seen, which it may translate or misspell",
         "texts whose sentences depend on each other: every sentence is translated alone",
         "sentences longer than any in training, which are cut at clauses",
@@ -95,6 +95,7 @@ def main() -> None:
     """Export, score, write the card."""
     given = arguments()
     began = time.monotonic()
+    before = read_card(given.further) if given.further else {}  # it may be in the folder that is written
     folder = MODELS / FOLDERS[given.name] if given.models is None else given.models / FOLDERS[given.name]
     shutil.rmtree(folder, ignore_errors=True)
     size = export(given.run, folder)
@@ -105,7 +106,6 @@ def main() -> None:
     known = dict(given.known)
     scores = [compare(whole, small, *one, known.get(one[0], []), given.most) for one in given.sets]
     about = about_run(given.run)
-    before = read_card(given.further) if given.further else {"commands": [], "seconds": 0}
     card: dict[str, Any] = {
         "name": given.name,
         "weights": about_weights(folder),
@@ -116,8 +116,8 @@ def main() -> None:
         "bytes": size,
         "data": given.data,
         "licence": given.licence,
-        "commands": [*before["commands"], *(given.command or ["regard train"])],
-        "seconds": before["seconds"] + (given.seconds or about.get("seconds") or 0),
+        "commands": [*before.get("commands", []), *(given.command or ["regard train"])],
+        "seconds": (before.get("seconds") or 0) + (given.seconds or about.get("seconds") or 0),
         "device": given.trained_on or about.get("device"),
         "expects": about["expects"],
         "scores": scores,

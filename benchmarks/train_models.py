@@ -4,7 +4,7 @@
     python benchmarks/models_data.py data runs/text
     python benchmarks/train_models.py                       # about 23 minutes of one H200
     python benchmarks/train_models.py --steps finish        # on any machine: heads, calibration, everyday sentences
-    python benchmarks/train_models.py --further models      # go on from the included models, except en-fr/cho
+    python benchmarks/train_models.py --further models      # go on from the included models (not en-fr/cho)
 
 All settings are in configs/models-teacher*.toml, models-student*.toml and models-further*.toml. The commands of a step
 run at once (on a GPU under NVIDIA's MPS, if it is installed) and write to runs/logs; a step ends when all have ended.
@@ -164,7 +164,8 @@ def finish(chosen: list[str], models: Path, device: str, lines: int) -> Iterator
         words += ["--target", str(written / f"dev.{target}")]
         yield Command(f"calibrate-{name}", words, folder / "confidence.json")
     words = script("everyday.py", *(str(models / FOLDERS[STUDENTS[name][1]]) for name in chosen))
-    yield Command("everyday", [*words, "--failures", "--out", "runs/finish/everyday.json"], written / "everyday.json")
+    judged = written / f"everyday-{models.name}.json"
+    yield Command("everyday", [*words, "--failures", "--out", str(judged)], judged)
 
 
 def shown(command: Any) -> str:
@@ -219,7 +220,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = ("teachers", "translations", "students", "ship", "finish")
     parser.add_argument("--steps", nargs="+", choices=names, default=names[:4], help="(default: all but finish)")
-    parser.add_argument("--models", type=Path, default=Path("runs/models-new"), help="folder for the exported models")
+    new, more = Path("runs/models-new"), Path("runs/models-further")
+    parser.add_argument("--models", type=Path, help=f"folder for the exported models ({new}; with --further, {more})")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--minutes", type=float, default=1e6, help="stop after this time; repeat to continue")
     parser.add_argument("--lines", type=int, default=0, help="lines of each test set and of calibration")
@@ -227,6 +229,7 @@ def main() -> None:
     parser.add_argument("--further", type=Path, metavar="FOLDER", help="train the models of this folder further")
     parser.add_argument("--set", dest="changes", nargs="*", default=[], metavar="GROUP:KEY=VALUE")
     given = parser.parse_args()
+    given.models = given.models or (more if given.further else new)
     given.students = given.students or list(FURTHER if given.further else STUDENTS)
     if given.further and "cho" in given.students:
         parser.error("There is no config to train en-fr/cho further; leave cho out.")

@@ -32,6 +32,13 @@ def test_there_are_enough_sentences_of_every_kind():
                 assert SHEET["failures"](sentence, sentence["text"], way[-2:], kind)  # the source again fails
 
 
+def test_no_idiom_of_the_training_text_is_a_sentence_of_the_sheet():
+    text = runpy.run_path(str(TREE / "benchmarks" / "models_data.py"))
+    learned = {text["key"](side) for pair in text["IDIOMS"] for side in pair}
+    rows = [one["text"] for kinds in SHEET["SENTENCES"].values() for kind in kinds.values() for one in kind]
+    assert [one for one in rows if text["key"](one) in learned] == []
+
+
 @pytest.mark.parametrize(
     ("source", "good", "bad", "failure"),
     [

@@ -69,6 +69,9 @@ def test_the_text_has_no_sentence_of_a_test_set_and_french_as_it_is_printed(mode
     typed, clean = found["tatoeba.typed.en.bz2"], found["tatoeba.train.en.bz2"]
     assert found["tatoeba.typed.fr.bz2"] == found["tatoeba.train.fr.bz2"]
     assert 0.5 < sum(one != other for one, other in zip(typed, clean, strict=True)) / len(clean) < 1
+    typed, clean = found["tatoeba.typed-back.fr.bz2"], found["tatoeba.train.fr.bz2"]
+    assert found["tatoeba.typed-back.en.bz2"] == found["tatoeba.train.en.bz2"]
+    assert 0.5 < sum(one != other for one, other in zip(typed, clean, strict=True)) / len(clean) < 1
     assert "catalogues: 81 of 82 pairs" in capsys.readouterr().out
     assert "dit «\u00a0oui\u00a0»\u00a0?" in found["catalogues.fr.bz2"]
 
@@ -79,7 +82,8 @@ def test_french_as_it_is_printed(models_data):
 
 
 def test_typing_errors_stay_in_their_words(models_data):
-    """One slip changes, adds or removes one letter, or swaps two; the first letter stays, and so do names."""
+    """One slip changes, adds or removes one letter, or swaps two, and the first letter stays. Short words, words in
+    capitals and numbers are left as they are."""
     for seed in range(300):
         slipped = models_data.slip("umbrella", random.Random(seed))
         assert slipped[0] == "u"
@@ -110,7 +114,7 @@ def test_the_whole_script_with_tiny_sizes(models_data, data, tmp_path):
     again = subprocess.run([*command, *steps, "--set", *SIZES], cwd=tmp_path, capture_output=True, text=True)
     assert re.findall(r" begins", again.stdout) == []
     assert again.returncode == 0
-    more = ["--further", "runs/models-new", "--models", "runs/models-further"]
+    more = ["--further", "runs/models-new"]  # into runs/models-further
     further = subprocess.run([*command, *more, "--set", *SIZES], cwd=tmp_path, capture_output=True, text=True)
     assert further.returncode == 0, further.stdout + further.stderr
     for folder in ("en-fr-transformer", "fr-en", "en-fr-bahdanau"):
