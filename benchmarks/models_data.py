@@ -234,6 +234,11 @@ def held_out(data: Path) -> set[str]:
     return {key(side) for pair in pairs for side in pair}
 
 
+def without(pairs: Pairs, held: set[str]) -> Pairs:
+    """The pairs that have no held-out sentence on either side."""
+    return [pair for pair in pairs if not {key(pair[0]), key(pair[1])} & held]
+
+
 def main(data: Path, out: Path) -> None:
     """Split, and write."""
     out.mkdir(parents=True, exist_ok=True)
@@ -243,7 +248,7 @@ def main(data: Path, out: Path) -> None:
     corpora |= {f"more.{part}": f"europarl-more.en-fr/train.{part}" for part in range(MORE)}
     corpora["catalogues"] = "catalogues.en-fr/train"
     held = held_out(data)
-    free = [pair for pair in parts["train"] if not {key(pair[0]), key(pair[1])} & held]  # typing errors hide a sentence
+    free = without(parts["train"], held)  # before typing errors hide what is held out
     chance, other = random.Random(1), random.Random(3)
     hasty = [(typed(english, chance), french) for english, french in free]
     back = [(english, typed(french, other, accents=True)) for english, french in free]
@@ -251,7 +256,7 @@ def main(data: Path, out: Path) -> None:
     texts |= {"tatoeba.typed": hasty, "tatoeba.typed-back": back, "idioms": IDIOMS * TIMES}
     for name in (*corpora, *texts):
         pairs = texts[name] if name in texts else both(data, corpora[name])
-        kept = [pair for pair in pairs if not {key(pair[0]), key(pair[1])} & held]
+        kept = without(pairs, held)
         print(f"{name}: {len(kept):,} of {len(pairs):,} pairs; the others are in a test set")
         write(out, name, kept, str if name == "tatoeba.typed-back" else french)
     write(out, "tatoeba.test", parts["test"])  # as it is: a test set

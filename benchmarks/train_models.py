@@ -76,6 +76,11 @@ def training(name: str, config: str, groups: tuple[str, ...], *more: str) -> Com
     return Command(name, words, Path(f"runs/logs/{name}.done"), groups)
 
 
+def place(name: str) -> str:
+    """The folder of a student among the exported models."""
+    return FOLDERS[STUDENTS[name][1]]
+
+
 def ends(chosen: list[str]) -> list[str]:
     """How the names of the teachers of these students end."""
     return sorted({"-back" if name == "fr-en" else "" for name in chosen})
@@ -234,6 +239,9 @@ def main() -> None:
     if given.further and "cho" in given.students:
         parser.error("There is no config to train en-fr/cho further; leave cho out.")
     limit = time.monotonic() + 60 * given.minutes
+    missing = [name for name in given.students if given.further and not (given.further / place(name)).is_dir()]
+    if missing:
+        parser.error(f"{given.further} has no folder {place(missing[0])}; --further expects one like models.")
     makers = {
         "teachers": lambda: teachers(given.students, given.further),
         "translations": lambda: translations(given.students, given.further),

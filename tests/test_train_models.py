@@ -51,7 +51,8 @@ def data(tmp_path) -> Path:
             rows = [*rows, ("The hidden sentence.", "La phrase cachée.")]
         for side, language in enumerate(("en", "fr")):
             pack(tmp_path / f"data/{part}.{language}.bz2", [row[side] for row in rows])
-    pack(tmp_path / "data/tatoeba/eng-fra.tsv.bz2", ["\t".join(pair) for pair in pairs[960:]])
+    everyday = [*pairs[960:], ("The cat saw the hidden house.", "La phrase cachée."), ("He says yes.", 'Il dit "oui".')]
+    pack(tmp_path / "data/tatoeba/eng-fra.tsv.bz2", ["\t".join(pair) for pair in everyday])
     pack(tmp_path / "data/hansards.en-fr/dev.text.bz2", [" ||| ".join(pair) for pair in pairs[:9]])
     pack(tmp_path / "data/hansards.en-fr/dev.gold.bz2", ["1-1 2p2"] * 9)
     return tmp_path / "data"
@@ -72,6 +73,8 @@ def test_the_text_has_no_sentence_of_a_test_set_and_french_as_it_is_printed(mode
     typed, clean = found["tatoeba.typed-back.fr.bz2"], found["tatoeba.train.fr.bz2"]
     assert found["tatoeba.typed-back.en.bz2"] == found["tatoeba.train.en.bz2"]
     assert 0.5 < sum(one != other for one, other in zip(typed, clean, strict=True)) / len(clean) < 1
+    assert "«" in "".join(clean)
+    assert "«" not in "".join(typed), "as it is typed, not as it is printed"
     assert "catalogues: 81 of 82 pairs" in capsys.readouterr().out
     assert "dit «\u00a0oui\u00a0»\u00a0?" in found["catalogues.fr.bz2"]
 
@@ -126,6 +129,9 @@ def test_the_whole_script_with_tiny_sizes(models_data, data, tmp_path):
         assert [one.split()[1] for one in cards[1]["commands"][4:]] == ["benchmarks/distil.py", "train"]
         assert cards[1]["seconds"] > cards[0]["seconds"]
         assert cards[1]["weights"] != cards[0]["weights"]
+    refused = subprocess.run([*command, "--further", "nowhere"], cwd=tmp_path, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "nowhere has no folder en-fr-transformer" in refused.stderr
     refused = subprocess.run([*command, *more, "--students", "cho"], cwd=tmp_path, capture_output=True, text=True)
     assert refused.returncode == 2
     assert "leave cho out" in refused.stderr
