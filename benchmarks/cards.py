@@ -36,7 +36,7 @@ def main() -> None:
         card, translator = read_card(folder), regard.load(name, given.device)
         for one in card["scores"]:
             before, now = one["small"], scores_of(translator, sets[one["name"]])
-            print(f"{name} {one['name']}: {now}, in the card {before}, float32 {one['float']}", flush=True)
+            print(f"{name} {one['name']}: {now}, in the card {before}, float32 {one.get('float')}", flush=True)
             differing = differing or any(abs(now[metric] - before[metric]) >= 0.05 for metric in now)
             one["small"] = now
         card["sentences"] = everyday(translator)

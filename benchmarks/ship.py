@@ -203,6 +203,11 @@ def about_weights(folder: Path) -> str:
     return str(json.loads((folder / "manifest.json").read_bytes())["files"]["weights.safetensors"]["sha256"])
 
 
+def full(found: dict[str, Any], metric: str) -> str:
+    """A score of the float32 weights, which is missing where only the small ones were kept."""
+    return f"{found['float'][metric]:.2f}" if "float" in found else "not measured"
+
+
 def page(card: dict[str, Any]) -> str:
     """The card as a page."""
     expects = card["expects"]
@@ -225,8 +230,8 @@ def page(card: dict[str, Any]) -> str:
         "",
         "| set | sentences | BLEU | BLEU, float32 | chrF | chrF, float32 |\n|---|---|---|---|---|---|",
         *(
-            f"| {one['name']} | {one['sentences']} | {one['small']['bleu']:.2f} | {one['float']['bleu']:.2f} | "
-            f"{one['small']['chrf']:.2f} | {one['float']['chrf']:.2f} |"
+            f"| {one['name']} | {one['sentences']} | {one['small']['bleu']:.2f} | {full(one, 'bleu')} | "
+            f"{one['small']['chrf']:.2f} | {full(one, 'chrf')} |"
             for one in card["scores"]
         ),
         "",

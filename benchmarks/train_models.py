@@ -98,12 +98,13 @@ def teachers(chosen: list[str], further: Path | None) -> Iterator[Command]:
 def translations(chosen: list[str], further: Path | None) -> Iterator[Command]:
     """The training text as the teachers translate it, or as the Transformers that are trained further do."""
     for end in ends(chosen):
-        teacher, out, parts = f"runs/teacher{end}", f"runs/distilled{end}", TRANSLATED
+        teacher, out, parts, more = f"runs/teacher{end}", f"runs/distilled{end}", TRANSLATED, ["--minutes", "4"]
         if further:
             teacher = str(further / FOLDERS["fr-en" if end else "en-fr"])
             out, parts = f"runs/further{end}", (*TRANSLATED, *MORE)
+            more += ["--nearest", "en" if end else "fr", "--workers", "7"]
         files = [f"runs/text/{part}.{'fr' if end else 'en'}.bz2" for part in parts]
-        words = script("distil.py", teacher, *files, "--out", out, "--minutes", "4")
+        words = script("distil.py", teacher, *files, "--out", out, *more)
         yield Command(f"translate{end}", words, Path(f"runs/logs/{Path(out).name}.done"), ("translate",))
 
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sacrebleu.metrics import BLEU
 
 from regard.corpora.registry import find_builtin
 
@@ -23,12 +24,16 @@ SIZES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def models_data():
-    spec = importlib.util.spec_from_file_location("models_data", BENCHMARKS / "models_data.py")
+def script(name: str):
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def models_data():
+    return script("models_data")
 
 
 def pack(path: Path, lines: list[str]) -> None:
@@ -97,6 +102,18 @@ def test_typing_errors_stay_in_their_words(models_data):
     assert {"Où ça ?", "Ou ca ?", "ou ca"} <= plain | {one.strip() for one in plain}
     written = {models_data.typed("The umbrella is here!", random.Random(seed)) for seed in range(300)}
     assert len(written) > 50
+
+
+def test_the_translation_that_is_most_like_the_reference(monkeypatch):
+    """Likeness is the smoothed BLEU of sacreBLEU, on tokens."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    distil, chance = script("distil"), random.Random(5)
+    metric = BLEU(smooth_method="add-k", smooth_value=1, tokenize="none", effective_order=False)
+    for _ in range(200):
+        written, reference = ([chance.randrange(6) for _ in range(chance.randrange(1, 12))] for _ in range(2))
+        expected = metric.sentence_score(" ".join(map(str, written)), [" ".join(map(str, reference))]).score
+        assert distil.likeness(written, reference) == pytest.approx(expected / 100, abs=1e-9)
+    assert distil.likeness([], [1]) == 0
 
 
 @pytest.mark.slow

@@ -159,9 +159,9 @@ def describe_run(name: str) -> None:
     rows += [(key, card[key]) for key in ("data", "licence") if key in card]
     rows += [("command", line) for line in card.get("commands", [])]
     for score in card.get("scores", []):
-        small, full = score["small"], score["float"]
-        scores = f"BLEU {small['bleu']:.2f} (float32 {full['bleu']:.2f}), chrF {small['chrf']:.2f} "
-        rows.append((score["name"], f"{scores}(float32 {full['chrf']:.2f})"))
+        small, full = score["small"], score.get("float")
+        bleu, chrf = (f" (float32 {full[name]:.2f})" if full else "" for name in ("bleu", "chrf"))
+        rows.append((score["name"], f"BLEU {small['bleu']:.2f}{bleu}, chrF {small['chrf']:.2f}{chrf}"))
     rows += [("bad at", line) for line in card.get("bad_at", [])]
     wide = max(len(key) for key, _ in rows)
     for key, value in rows:
