@@ -17,10 +17,9 @@ from regard.files.place import spell
 from regard.files.segment import Segment, Sentence, as_it_is, find_addresses, has_words, join_sentences, protect
 from regard.symbols import UNKNOWN
 from regard.text.normalise import well_formed
-from regard.text.sentences import Span, after_label, split_clauses, split_sentences
+from regard.text.sentences import Span, sentences_of_lines, split_clauses
 
 Encode = Callable[[str], Tokenised]
-_LINE = re.compile(r"[^\n]+")
 # Read instead of the only address of a sentence: models copy this name, and write the preposition that it needs.
 NAME = "Google"
 # Read instead of amounts and large numbers, if one was lost: models copy small numbers before the word of a currency.
