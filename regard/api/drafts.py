@@ -105,17 +105,15 @@ def split(text: str, encode: Encode, most: int) -> Text:
     are read, are cut at clauses."""
     text = well_formed(text)
     result = Text(text, [])
-    for line in _LINE.finditer(text):
-        for sentence in split_sentences(line[0]):
-            start, end = (line.start() + at for at in after_label(line[0], sentence))
-            typed = encode(text[start:end])
-            parts = [read(text, (start, end), typed, encode)]
-            if len((parts[0].encoded if parts[0].capitals else typed).ids) > most:
-                pieces = parts[0].encoded if len(parts[0].words) == end - start else typed  # in capitals: as read
-                clauses = split_clauses(text, (start, end), [start + begin for begin, _ in pieces.spans], most)
-                parts = [read(text, span, encode(text[slice(*span)]), encode) for span in clauses]
-                result.cut = True
-            result.drafts += [draft for draft in parts if has_words(draft.words)]  # an address or a rule is kept
+    for start, end in sentences_of_lines(text):
+        typed = encode(text[start:end])
+        parts = [read(text, (start, end), typed, encode)]
+        if len((parts[0].encoded if parts[0].capitals else typed).ids) > most:
+            pieces = parts[0].encoded if len(parts[0].words) == end - start else typed  # in capitals: as read
+            clauses = split_clauses(text, (start, end), [start + begin for begin, _ in pieces.spans], most)
+            parts = [read(text, span, encode(text[slice(*span)]), encode) for span in clauses]
+            result.cut = True
+        result.drafts += [draft for draft in parts if has_words(draft.words)]  # an address or a rule is kept
     if not result.drafts:  # white space, or nothing to translate
         return Text(text if text.strip() else "", whole("", encode).drafts)
     return result
