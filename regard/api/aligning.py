@@ -27,7 +27,6 @@ from regard.look.tokens import Side
 from regard.look.trace import Trace
 from regard.models.contract import attentions_to_source, guided_head, guided_module
 from regard.runs.included import shipped_name
-from regard.symbols import END
 from regard.text.pharaoh import Alignment, Gold
 from regard.text.sentences import Span, split_words
 from regard.work import Progress, reporting
@@ -78,9 +77,8 @@ def trace_pairs(
         written = [translator.prefix_ids(target) for _, target in some]
         for ids in (*(read.ids for read in encoded), *written):
             check_length(ids)
-        rows = [([*read.ids, END], [*ids, END]) for read, ids in zip(encoded, written, strict=True)]
         found: dict[int, Trace] = {}
-        for places, *batch in read_together(rows, translator.device):  # of like length
+        for places, *batch in read_together([read.ids for read in encoded], written, translator.device):
             with torch.inference_mode(), record(translator.model, names) as seen:
                 translator.model(*batch)
             for row, place in enumerate(places):
@@ -260,16 +258,15 @@ def weigh_ids(
     name = guided_module(model, -2 if heads.layer is None else heads.layer)
     shift = model.attention_layout.shift if heads.shift is None else heads.shift
     found: dict[int, NDArray[np.float32]] = {}
-    pairs = [([*source, END], [*target, END]) for source, target in zip(sources, targets, strict=True)]
-    for places, read, lengths, written in read_together(pairs, device):
+    for places, read, lengths, written in read_together(sources, targets, device):
         with torch.inference_mode(), record(model, [name]) as seen:
             model(read, lengths, written)
         weights = guided_head(seen[name].weights, -1 if heads.head is None else heads.head)  # [B, T, S]
         for row, place in zip(weights.float().cpu().numpy(), places, strict=True):
-            T, S = len(pairs[place][1]), len(pairs[place][0])
+            T, S = len(targets[place]) + 1, len(sources[place]) + 1
             shifted = np.concatenate([row[shift:T, :S], row[T - shift : T, :S]])
             found[place] = shifted if shifted.shape == (T, S) else np.zeros((T, S), np.float32)
-    return [found[place] for place in range(len(pairs))]
+    return [found[place] for place in range(len(sources))]
 
 
 def weigher(model: Any, source: Tensor, lengths: Tensor) -> Weigh:

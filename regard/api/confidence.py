@@ -11,9 +11,8 @@ from regard.api.translator import Translator, check_references
 from regard.errors import RunError
 from regard.evaluate.confidence import BREAKS, Calibration, Decoded, Judged, fit_calibration
 from regard.evaluate.scores import build_metric
-from regard.runs.folder import read_manifest
+from regard.runs.folder import digest_of_weights
 from regard.sealed import read_small, seal, unseal, write_atomically
-from regard.symbols import END
 from regard.work import Progress
 
 FILE = "confidence.json"  # in the run folder
@@ -62,13 +61,12 @@ def decode_texts(translator: Translator, texts: Sequence[str], progress: Progres
 def force_texts(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> list[Decoded]:
     """Given translations with the log-probabilities that the model gives them; costs a forward pass."""
     encoded, written = [translator.encode(text) for text in sources], [translator.prefix_ids(text) for text in targets]
-    pairs = [([*read.ids, END], [*ids, END]) for read, ids in zip(encoded, written, strict=True)]
     logprobs: dict[int, list[float]] = {}
-    for places, source, lengths, target in read_together(pairs, translator.device):
+    for places, source, lengths, target in read_together([read.ids for read in encoded], written, translator.device):
         with torch.inference_mode():
             each = translator.model(source, lengths, target).log_softmax(-1, dtype=torch.float32)  # [B, T, V]
         chosen = each.gather(-1, target[..., None]).squeeze(-1).tolist()  # [B, T]
-        logprobs |= {place: row[: len(pairs[place][1])] for place, row in zip(places, chosen, strict=True)}
+        logprobs |= {place: row[: len(written[place]) + 1] for place, row in zip(places, chosen, strict=True)}
     return [
         translator.decoded(read, ids, logprobs[place])
         for place, (read, ids) in enumerate(zip(encoded, written, strict=True))
@@ -77,7 +75,7 @@ def force_texts(translator: Translator, sources: Sequence[str], targets: Sequenc
 
 def keep_calibration(run: Path, calibration: Calibration) -> None:
     """Store a calibration in the folder of a finished run, where `find_calibration` finds it."""
-    write_atomically(run / FILE, seal({"weights": _weights(run), **calibration.as_data()}))
+    write_atomically(run / FILE, seal({"weights": digest_of_weights(run), **calibration.as_data()}))
 
 
 def find_calibration(run: Path) -> Calibration | None:
@@ -87,11 +85,6 @@ def find_calibration(run: Path) -> Calibration | None:
         return None
     try:
         data = unseal(read_small(path))
-        return Calibration.from_data(data) if data["weights"] == _weights(run) else None
+        return Calibration.from_data(data) if data["weights"] == digest_of_weights(run) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise RunError(f"{path} is damaged; delete it, or calibrate again with `regard calibrate`.") from None
-
-
-def _weights(run: Path) -> str:
-    """The SHA-256 of the weights of a finished run, from its manifest."""
-    return str(read_manifest(run, ("weights.safetensors",), check=())["files"]["weights.safetensors"]["sha256"])

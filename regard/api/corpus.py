@@ -42,7 +42,7 @@ from regard.errors import ConfigError, DataError, RegardError, RunError, check_k
 from regard.evaluate.confidence import Trust
 from regard.look.measure import Reach, Report
 from regard.look.record import attentions
-from regard.runs.folder import find_weights, unfinished_at
+from regard.runs.folder import digest_of_weights, find_weights, unfinished_at
 from regard.runs.included import check_outside_run, find_run
 from regard.sealed import digest, locked
 from regard.text.pharaoh import format_pharaoh
@@ -366,7 +366,7 @@ def _weights(run: Path) -> str:
             f"{run} has not finished training, so that its weights may change between two shards; finish it with "
             f"`regard train --out {run}`, or use a copy: regard export {run} --out DIR."
         )
-    return digest(run / "weights.safetensors")
+    return digest_of_weights(run)
 
 
 def _files(paths: Sequence[str | Path]) -> tuple[str, ...]:

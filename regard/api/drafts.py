@@ -17,10 +17,9 @@ from regard.files.place import spell
 from regard.files.segment import Segment, Sentence, as_it_is, find_addresses, has_words, join_sentences, protect
 from regard.symbols import UNKNOWN
 from regard.text.normalise import well_formed
-from regard.text.sentences import Span, after_label, split_clauses, split_sentences
+from regard.text.sentences import Span, sentences_of_lines, split_clauses
 
 Encode = Callable[[str], Tokenised]
-_LINE = re.compile(r"[^\n]+")
 # Read instead of the only address of a sentence: models copy this name, and write the preposition that it needs.
 NAME = "Google"
 # Read instead of amounts and large numbers, if one was lost: models copy small numbers before the word of a currency.
@@ -106,17 +105,15 @@ def split(text: str, encode: Encode, most: int) -> Text:
     are read, are cut at clauses."""
     text = well_formed(text)
     result = Text(text, [])
-    for line in _LINE.finditer(text):
-        for sentence in split_sentences(line[0]):
-            start, end = (line.start() + at for at in after_label(line[0], sentence))
-            typed = encode(text[start:end])
-            parts = [read(text, (start, end), typed, encode)]
-            if len((parts[0].encoded if parts[0].capitals else typed).ids) > most:
-                pieces = parts[0].encoded if len(parts[0].words) == end - start else typed  # in capitals: as read
-                clauses = split_clauses(text, (start, end), [start + begin for begin, _ in pieces.spans], most)
-                parts = [read(text, span, encode(text[slice(*span)]), encode) for span in clauses]
-                result.cut = True
-            result.drafts += [draft for draft in parts if has_words(draft.words)]  # an address or a rule is kept
+    for start, end in sentences_of_lines(text):
+        typed = encode(text[start:end])
+        parts = [read(text, (start, end), typed, encode)]
+        if len((parts[0].encoded if parts[0].capitals else typed).ids) > most:
+            pieces = parts[0].encoded if len(parts[0].words) == end - start else typed  # in capitals: as read
+            clauses = split_clauses(text, (start, end), [start + begin for begin, _ in pieces.spans], most)
+            parts = [read(text, span, encode(text[slice(*span)]), encode) for span in clauses]
+            result.cut = True
+        result.drafts += [draft for draft in parts if has_words(draft.words)]  # an address or a rule is kept
     if not result.drafts:  # white space, or nothing to translate
         return Text(text if text.strip() else "", whole("", encode).drafts)
     return result

@@ -12,7 +12,7 @@ from regard.interop.huggingface import export_huggingface
 from regard.interop.onnx import export_onnx
 from regard.models.contract import attentions_to_source
 from regard.runs.expects import expectations
-from regard.runs.folder import FINISHED, belongings, checkpoints, find_weights, read_cursor, read_manifest
+from regard.runs.folder import belongings, checkpoints, digest_of_weights, find_weights, read_cursor, read_manifest
 from regard.runs.included import find_run
 from regard.runs.int8 import check_new, export_small
 from regard.sealed import read_small
@@ -94,7 +94,7 @@ def read_card(folder: Path) -> dict[str, Any]:
         weights = str(card["weights"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{path} is damaged ({type(error).__name__}); restore it from a copy.") from None
-    if weights != read_manifest(folder, FINISHED, check=())["files"]["weights.safetensors"]["sha256"]:
+    if weights != digest_of_weights(folder):
         raise RunError(f"{path} does not belong to the weights beside it; restore both from one copy.")
     return card
 

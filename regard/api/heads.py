@@ -16,9 +16,10 @@ from regard.errors import RunError
 from regard.models.contract import attentions_to_source, guided_module
 from regard.runs.settings import TrainConfig
 from regard.sealed import read_small, write_atomically
+from regard.symbols import END
 
 FILE = "alignment.json"  # in the run folder: the head that was chosen
-Pair = tuple[list[int], list[int]]  # source and target ids, END last in both
+
 _READ_TOKENS = 4096  # tokens of one side of a batch, with padding
 
 
@@ -94,12 +95,14 @@ def guided_heads(model: nn.Module, train: TrainConfig) -> Heads:
 # --- weights of given pairs
 
 
-def read_together(pairs: Sequence[Pair], device: torch.device) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
-    """Batches of pairs of similar length: their indices, sources [B, S] with lengths [B], and targets [B, T]."""
-    if not pairs:
+def read_together(
+    sources: Sequence[list[int]], targets: Sequence[list[int]], device: torch.device
+) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
+    """Batches of pairs of similar length, with END: their indices, sources [B, S] with lengths [B], targets [B, T]."""
+    if not sources:
         return
-    read, wrote = (np.array([len(pair[side]) for pair in pairs], dtype=np.int64) for side in (0, 1))
+    read, wrote = (np.fromiter(map(len, side), np.int64, len(side)) + 1 for side in (sources, targets))
     for places in (batch.tolist() for batch in ShardedPlan(read, wrote, _READ_TOKENS, seed=0, epoch=0)):
-        source, lengths = pad([pairs[place][0] for place in places])
-        target, _ = pad([pairs[place][1] for place in places])
+        source, lengths = pad([[*sources[place], END] for place in places])
+        target, _ = pad([[*targets[place], END] for place in places])
         yield places, source.to(device), lengths.to(device), target.to(device)

@@ -14,7 +14,7 @@ from regard.api.flags import unseen
 from regard.core.normalise import Causal
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.errors import ConfigError, DataError, ShapeError
-from regard.look.record import AttentionCall, Recorded, attentions, record
+from regard.look.record import AttentionCall, Recorded, attentions, layer_of, record, side_of
 from regard.look.tokens import Side, Token
 from regard.look.trace import Trace
 from regard.look.trace_data import HIDING, Attended
@@ -101,15 +101,15 @@ def assemble(
             raise ShapeError(f"There is no sentence {row}: {len(call.weights)} were recorded.")
         slots = call.weights.shape[-1]
         if name not in cross:
-            kind = "encoder" if name.split(".")[0].startswith("encoder") else "decoder"
+            kind = side_of(name)
         elif parts.get("image") is not None:
             kind = "image"
         else:
             kind = "fixed" if slots == 1 and len(source.tokens) > 1 else "cross"
-        numbers = [int(part) for part in name.split(".") if part.isdigit()]
+        layer = layer_of(name)
         settings: dict[str, Any] = {
             "kind": kind,
-            "layer": numbers[0] if numbers else sum(other.kind == kind for other in attention.values()),
+            "layer": sum(other.kind == kind for other in attention.values()) if layer is None else layer,
             "score": name_of(modules[name].score),
             "normalise": name_of(modules[name].normalise),
         }

@@ -385,16 +385,13 @@ class Translator(Trained):
         True
         """
         check_references(source, target)
-        pairs = [
-            ([*self.encode(sentence).ids, END], [*self.prefix_ids(reference), END])
-            for sentence, reference in zip(source, target, strict=True)
-        ]
-        total, batches = 0.0, read_together(pairs, self.device)
-        for _, read, lengths, gold in reporting(batches, progress, len(pairs), lambda batch: len(batch[0])):
+        encoded, wanted = [self.encode(text).ids for text in source], [self.prefix_ids(text) for text in target]
+        total, batches = 0.0, read_together(encoded, wanted, self.device)
+        for _, read, lengths, gold in reporting(batches, progress, len(encoded), lambda batch: len(batch[0])):
             with torch.inference_mode():
                 logits = self.model(read, lengths, gold).flatten(0, 1)  # [B T, V]
                 total += float(F.cross_entropy(logits, gold.flatten(), ignore_index=PAD, reduction="sum"))
-        return perplexity(total, max(1, sum(len(written) for _, written in pairs)))
+        return perplexity(total, max(1, sum(map(len, wanted)) + len(wanted)))  # END counted
 
     def check_calibrated(self) -> None:
         """Refuse a translator whose confidence is not calibrated."""

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from regard.errors import counted
+
 
 def page(
     runs: Annotated[
@@ -18,8 +20,9 @@ def page(
 ) -> None:
     """Write the page as static files: any web host serves them, and the visitor's browser runs the models."""
     from regard.runs.included import shipped
-    from regard.serve.site import build_site, describe_size
+    from regard.serve.site import build_site
 
     names = runs or [str(folder) for folder in shipped().values()]
     size = build_site(names, out, runtime, progress=lambda run: typer.echo(f"exporting {run} …", err=True))
-    typer.echo(f"{out}: {describe_size(size, len(names))}. Try it with: python -m http.server --directory {out}")
+    many = f"{counted(len(names), 'model')}, {size / 1e6:.1f} MB"
+    typer.echo(f"{out}: {many}. Try it with: python -m http.server --directory {out}")

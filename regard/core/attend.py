@@ -118,8 +118,7 @@ def check_memory(query: Tensor, memory: Memory) -> None:
             f"Use mask.bool() if ones mean 'may look', or scores_mask == 0 for an additive mask of zeros and -inf."
         )
     shape = (*query.shape[:-1], keys.shape[-2])
-    padded = (1,) * (len(shape) - mask.dim()) + tuple(mask.shape)
-    if len(padded) != len(shape) or any(m not in (1, n) for m, n in zip(padded, shape, strict=True)):
+    if mask.dim() > len(shape) or any(m not in (1, n) for m, n in zip(mask.shape[::-1], shape[::-1], strict=False)):
         raise ShapeError(
             f"A mask must broadcast to the scores {list(shape)}; got {list(mask.shape)}. A padding mask has shape "
             f"[B, 1, S] and is True for words, not for padding (see padding_mask)."

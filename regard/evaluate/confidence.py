@@ -188,9 +188,9 @@ def reliability(chances: Floats, labels: Floats, bins: int = BINS) -> list[tuple
     return [(float(chances[one].mean()), float(labels[one].mean()), int(one.sum())) for one in chosen]
 
 
-def calibration_error(chances: Floats, labels: Floats, bins: int = BINS) -> float:
+def calibration_error(chances: Floats, labels: Floats) -> float:
     """Expected calibration error: the mean of |mean label - mean confidence| over bins, by their size."""
-    return sum(abs(label - chance) * size for chance, label, size in reliability(chances, labels, bins)) / len(labels)
+    return sum(abs(label - chance) * size for chance, label, size in reliability(chances, labels)) / len(labels)
 
 
 def auroc(above: Floats, below: Floats) -> float:

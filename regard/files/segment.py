@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from regard.text.sentences import Span, after_label, split_clauses, split_sentences, split_words
+from regard.text.sentences import Span, sentences_of_lines, split_clauses, split_words
 
 # open and close: a pair; void: markup without a partner, in the order of the source; word: a named placeholder, which
 # may move freely; argument: a placeholder identified by its order (%s); break: replaces white space.
@@ -354,13 +354,9 @@ def has_words(text: str) -> bool:
 
 def take_sentences(text: str, line: int) -> list[Span]:
     """The sentences of a text that have words; those of more than `line` characters are split."""
-    found, start = [], 0
-    for row in text.split("\n"):
-        for sentence in split_sentences(row):
-            begin, end = after_label(row, sentence)
-            span = start + begin, start + end
-            found += [part for part in split_clauses(text, span, range(*span), line) if has_words(text[slice(*part)])]
-        start += len(row) + 1
+    found: list[Span] = []
+    for span in sentences_of_lines(text):
+        found += [part for part in split_clauses(text, span, range(*span), line) if has_words(text[slice(*part)])]
     return found
 
 

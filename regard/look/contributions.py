@@ -6,7 +6,7 @@ cross-attention, from the encoder.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -246,12 +246,10 @@ def _inputs_of(layers: Sequence[nn.Module]) -> Iterator[dict[nn.Module, tuple[Te
     def keep(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         given[module] = args[0], dict(zip(("past",), args[1:], strict=False)) | named
 
-    handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers]
-    try:
+    with ExitStack() as stack:
+        for layer in layers:
+            stack.enter_context(layer.register_forward_pre_hook(keep, with_kwargs=True))
         yield given
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def attends(model: Any) -> list[str]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.data.batching import pad
 from regard.look.case import Attributed, Case, rows_at_once
 from regard.look.change import Change, change
-from regard.look.record import attentions
+from regard.look.record import attentions, side_of
 from regard.symbols import UNKNOWN
 
 
@@ -32,7 +32,7 @@ def occlude_removed(case: Case) -> Attributed:
 def erase_masked(case: Case, groups: Sequence[Sequence[int]]) -> Tensor:
     """The values [G, T] of the target words, for each group of source positions that is masked in every attention."""
     modules, cross = attentions(case.model), case.model.attention_layout.cross
-    names = [name for name in modules if name in cross or name.split(".")[0].startswith("encoder")]
+    names = [name for name in modules if name in cross or side_of(name) == "encoder"]
     hidden = torch.zeros(len(groups), len(case.source), dtype=torch.bool, device=case.source.device)
     for row, group in enumerate(groups):
         hidden[row, list(group)] = True

@@ -104,6 +104,16 @@ def attentions(model: nn.Module) -> dict[str, Attention]:
     return {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
 
 
+def side_of(name: str) -> str:
+    """The side of a model that a module with this dotted name belongs to: "encoder" or "decoder"."""
+    return "encoder" if name.startswith("encoder") else "decoder"
+
+
+def layer_of(name: str) -> int | None:
+    """The number of the layer in a dotted name, such as 2 in decoder.2.cross_attention; None without one."""
+    return next((int(part) for part in name.split(".") if part.isdigit()), None)
+
+
 def arguments(args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Memory, Tensor | None]:
     """Query, memory and centre of a call of `Attention`, however they were passed."""
     given = dict(zip(("query", "memory", "centre"), args, strict=False)) | named

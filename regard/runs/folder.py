@@ -110,6 +110,11 @@ def read_manifest(folder: Path, needed: Iterable[str], check: Iterable[str] | No
     return manifest
 
 
+def digest_of_weights(run: Path) -> str:
+    """The SHA-256 of the weights of a finished run, from its manifest."""
+    return str(read_manifest(run, FINISHED, check=())["files"]["weights.safetensors"]["sha256"])
+
+
 # --- settings
 
 

@@ -132,14 +132,11 @@ def _counted(count: Callable[[int], None], refuse: Callable[[str], Exception], s
     def registered(module: nn.Module, name: str, parameter: Tensor | None) -> None:
         count(parameter.numel() if parameter is not None else 0)
 
-    handle = register_module_parameter_registration_hook(registered)
     try:
-        with torch.device("meta"), Unfilled():
+        with register_module_parameter_registration_hook(registered), torch.device("meta"), Unfilled():
             yield
     except (RuntimeError, TypeError, OverflowError) as error:
         raise refuse(f"{sentence}: {brief(error)}.") from None
-    finally:
-        handle.remove()
 
 
 def choose_device(name: str) -> torch.device:

@@ -32,7 +32,7 @@ from regard.errors import ConfigError
 from regard.interop.onnx import BATCH, PAST, SOURCE, check_onnx, dynamic, example, quiet, state_parts, write_graph
 from regard.kernels.recur import by_scan
 from regard.look.change import Change, all_heads, change
-from regard.look.record import AttentionCall, Recorded, attentions, record
+from regard.look.record import AttentionCall, Recorded, attentions, record, side_of
 from regard.models.contract import attentions_to_source
 from regard.models.pointer import Pointer
 from regard.runs.folder import read_tensors
@@ -114,7 +114,7 @@ class Modules:
             else:
                 changes.append(_Given(name, kept))
         if hide is not None:
-            changes += [_Hidden(name, hide) for name in self.names if name.split(".")[0].startswith("encoder")]
+            changes += [_Hidden(name, hide) for name in self.names if side_of(name) == "encoder"]
         with change(self.model, *changes), record(self.model, self.names) as seen:
             yield seen
 

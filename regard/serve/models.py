@@ -26,7 +26,7 @@ from regard.look import html
 from regard.look.attribution import methods_of
 from regard.look.change import Change, Mask, SetRow, ShiftRow, Silence, Temperature, all_heads, change
 from regard.look.html import page_tree
-from regard.look.record import attentions
+from regard.look.record import attentions, layer_of, side_of
 from regard.look.trace import Trace
 from regard.look.trace_file import write
 from regard.models.contract import attentions_to_source
@@ -253,11 +253,10 @@ class TranslationModel(ServedModel):
         chosen, recorded = 0, target * len(self.translator.target_vocabulary)  # logits
         cross = attentions_to_source(model)
         for name in attentions(model):
-            heads, rows = len(all_heads(model, name)), source if _reads(name) else target
+            heads, rows = len(all_heads(model, name)), source if side_of(name) == "encoder" else target
             numbers = 2 * rows * (source if name in cross else rows)  # of a head: weights and scores
-            layer = [int(part) for part in name.split(".") if part.isdigit()][:1]
             recorded += heads * numbers
-            if look.layers is None or not layer or layer[0] in look.layers:
+            if look.layers is None or layer_of(name) in (None, *look.layers):
                 chosen += (heads if look.heads is None else min(heads, len(look.heads))) * numbers
         return chosen, recorded
 
@@ -286,7 +285,7 @@ class TranslationModel(ServedModel):
 
     def step(self, look: TraceRequest, t: int, name: str | None, head: int, running: Running) -> dict[str, Any]:
         """Every number of step t: see `regard.serve.inside`."""
-        model, reading = self.translator.model, _reads(name)
+        model, reading = self.translator.model, side_of(name or "") == "encoder"
         written, forward = self._forced(look, t, running, reading)
         with interruptible(model, running), change(model, *self._changes(look)):
             chosen, calls, logits = watch(model, name, forward)
@@ -302,7 +301,7 @@ class TranslationModel(ServedModel):
     def path(self, look: TraceRequest, t: int, name: str | None, running: Running) -> dict[str, Any]:
         """The path of step t through the decoder layers of a Transformer, or the encoder layers if `name` is a module
         of the encoder: see `regard.serve.inside`."""
-        model, reading = self.translator.model, _reads(name)
+        model, reading = self.translator.model, side_of(name or "") == "encoder"
         if not layers_of(model, decodes=not reading):
             raise DataError("Only a Transformer has a path through layers to show; this model has none.")
         _, forward = self._forced(look, t, running, reading)
@@ -417,11 +416,6 @@ class Live:
         if text and text != self._said:
             self._said = text
             self.emit(text)
-
-
-def _reads(name: str | None) -> bool:
-    """Whether an attention module belongs to the encoder."""
-    return name is not None and name.startswith("encoder")
 
 
 def _describe(one: Translation, tokens: int, links: Any = ()) -> TranslatedText:

@@ -18,6 +18,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 from regard.api.drafts import CURRENCIES, NUMBERS, SMALL
@@ -26,12 +27,12 @@ from regard.api.tracing import name_of
 from regard.core.normalise import Causal
 from regard.data.subwords import Subwords
 from regard.data.vocabulary import Vocabulary
-from regard.errors import ConfigError, RunError, counted
+from regard.errors import ConfigError, RunError
 from regard.evaluate.confidence import SURE
 from regard.files.segment import SYMBOL
 from regard.look import html, table
 from regard.look.attribution import DRAWN
-from regard.look.record import attentions
+from regard.look.record import attentions, layer_of, side_of
 from regard.look.trace_data import BY, HIDING, KINDS
 from regard.models.contract import attentions_to_source
 from regard.runs.folder import find_weights
@@ -174,13 +175,6 @@ def _index() -> str:
 # --- a model
 
 
-class _Never:
-    """A call that nobody stops."""
-
-    def stopped(self) -> bool:
-        return False
-
-
 def describe_model(run: str | Path, out: Path) -> dict[str, Any]:
     """Write the graphs and weights of a run into the folder `out`; returns what else the page must know of it."""
     folder = find_run(run)
@@ -206,6 +200,7 @@ def describe_model(run: str | Path, out: Path) -> dict[str, Any]:
         del vocabularies["target"]
     layout: Any = model.attention_layout
     cross = attentions_to_source(model)
+    never: Any = SimpleNamespace(stopped=lambda: False)  # a call that nobody stops
     return {
         "id": served.id,
         "name": translator.name,
@@ -232,18 +227,16 @@ def describe_model(run: str | Path, out: Path) -> dict[str, Any]:
             kind: [adds(layer) for layer in layers_of(model, kind == "decoder")] for kind in ("encoder", "decoder")
         },
         "confidence": translator.calibration and translator.calibration.as_data()["word"],
-        "errors": served.head_errors(_Never()) if about["aligned"] else None,  # type: ignore[arg-type]
+        "errors": served.head_errors(never) if about["aligned"] else None,
         "vocabularies": {side: _describe_vocabulary(one, run) for side, one in vocabularies.items()},
         "graphs": export_graphs(model, find_weights(folder), out),
     }
 
 
 def _describe_module(name: str, module: Any, cross: bool) -> dict[str, Any]:
-    numbers = [int(part) for part in name.split(".") if part.isdigit()]
-    kind = "encoder" if name.split(".")[0].startswith("encoder") else "decoder"
     return {
-        "kind": "cross" if cross else kind,
-        "layer": numbers[0] if numbers else None,
+        "kind": "cross" if cross else side_of(name),
+        "layer": layer_of(name),
         "score": name_of(module.score),
         "normalise": name_of(module.normalise),
         "hides": name_of(module.normalise) in HIDING and not isinstance(module.normalise, Causal),
@@ -332,8 +325,3 @@ def ranges(test: Callable[[str], bool]) -> list[int]:
             else:
                 found += [code, code]
     return found
-
-
-def describe_size(size: int, count: int) -> str:
-    """What was written, in words."""
-    return f"{counted(count, 'model')}, {size / 1e6:.1f} MB"

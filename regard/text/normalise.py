@@ -84,7 +84,7 @@ def one_line(text: str) -> str:
     """A sentence as one line of valid Unicode: line breaks become spaces, lone surrogates the replacement character."""
     if not isinstance(text, str):
         raise DataError(f"A sentence is text; got {type(text).__name__}.")
-    return rewrite(text.replace("\n", " ")).text
+    return well_formed(text.replace("\n", " "))
 
 
 def rewrite_all(texts: Iterable[str], form: str, lowercase: bool) -> list[str]:

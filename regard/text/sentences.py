@@ -6,7 +6,7 @@ text is in exactly one sentence. In doubtful cases the sentence continues.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 Span = tuple[int, int]  # code points [start, end)
 
@@ -18,6 +18,7 @@ _CLOSERS = r"(?:[\"'”’»)\]」』）】》]|[ \u00a0\u202f]»)*+"  # French 
 _END = re.compile(
     rf"(?<![{MARKS}。！？｡])(?:[{MARKS}]++{_CLOSERS}(?=\s|\Z)|[{MARKS}]*+[。！？｡][{MARKS}。！？｡]*+{_CLOSERS})"
 )
+_LINE = re.compile(r"[^\n]+")
 _SPACE = re.compile(r"\s+")
 _WORD = re.compile(r"\w+(?:['’]\w+)*|([^\w\s])\1*")
 # Abbreviations that come before a name or a number; their full stop does not end a sentence.
@@ -46,17 +47,23 @@ _CLAUSES = (re.compile(r"[;:—–；：](?=\s|\Z)|[；：]"), re.compile(r"[,،
 def split_sentences(text: str) -> list[Span]:
     """The sentences of a text, without surrounding white space; a text of only white space has none."""
     found: list[Span] = []
-    place = 0
-    breaks = [match.span() for match in _BREAK.finditer(text)]
-    for stop, following in [*breaks, (len(text), len(text))]:
-        start = place
+    start = 0
+    for gap in (*_BREAK.finditer(text), None):
+        stop, following = gap.span() if gap else (len(text), len(text))
         for match in _END.finditer(text, start, stop):
             if _ends(text, match, start, stop):
                 found.append(trim(text, (start, match.end())))
                 start = match.end()
         found.append(trim(text, (start, stop)))
-        place = following
+        start = following
     return [span for span in found if span[0] < span[1]]
+
+
+def sentences_of_lines(text: str) -> Iterator[Span]:
+    """The sentences of each line of a text, without the labels of list items."""
+    for line in _LINE.finditer(text):
+        for start, end in split_sentences(line[0]):
+            yield after_label(text, (line.start() + start, line.start() + end))
 
 
 def after_label(text: str, sentence: Span) -> Span:

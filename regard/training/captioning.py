@@ -185,11 +185,8 @@ def draw_places(attention: Attention, expected: Tensor | None = None) -> Iterato
         drawn.append(Drawn(weights, logprob, entropy(alpha)))
         return Look(matmul(weights, memory.values), weights, look.scores)
 
-    handle = attention.register_forward_hook(hook)
-    try:
+    with attention.register_forward_hook(hook):
         yield drawn
-    finally:
-        handle.remove()
 
 
 def entropy(weights: Tensor) -> Tensor:
