@@ -50,7 +50,7 @@ def test_european_economic_area_crosses():
         ("en-fr", "The cat sleeps in the house.", {"chat": "cat", "dort": "sleeps", "maison": "house"}),
         ("en-fr", "The dog sees a small house.", {"chien": "dog", "petite": "small", "maison": "house"}),
         ("en-fr/bahdanau", "The dog sees a small house.", {"petite": "small", "maison": "house"}),
-        ("fr-en", "Le chat noir dort.", {"black": "noir", "cat": "chat"}),
+        ("fr-en", "La petite maison est blanche.", {"small": "petite", "house": "maison", "white": "blanche"}),
     ],
 )
 def test_a_step_opens_on_the_word_that_is_written_from(name: str, source: str, links: dict[str, str]):

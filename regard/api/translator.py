@@ -486,8 +486,8 @@ class Translator(Trained):
 
         The weights are those of the run's aligning head, as for `regard align`.
 
-        >>> regard.load("en-fr/bahdanau").align("Where is the station ?", "Où est la gare ?")
-        [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]
+        >>> regard.load("en-fr/bahdanau").align("The black cat sleeps .", "Le chat noir dort .")
+        [(0, 0), (1, 2), (2, 1), (3, 3), (4, 4)]
         """
         from regard.api.aligning import align_pair
 
