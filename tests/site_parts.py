@@ -17,6 +17,7 @@ from npm_parts import packages
 from serve_parts import trained
 
 from regard.api.confidence import keep_calibration
+from regard.collector import without_collector
 from regard.evaluate.confidence import SENTENCE_SIGNALS, Calibration, Fitted
 from regard.serve import site
 from regard.serve.limits import Limits
@@ -62,7 +63,12 @@ def built(runs: Sequence[Path | str], out: Path) -> Path:
     runtime = packages() / "node_modules" / "onnxruntime-web"
     package = Path(site.__file__).parents[1]
     code = [hashlib.sha256((package / name).read_bytes()).hexdigest() for name in WRITERS]
-    shutil.copytree(kept("site", [[str(run) for run in runs], code], lambda out: build_site(runs, out, runtime)), out)
+
+    @without_collector()  # torch's exporter makes millions of objects: a tenth of its time
+    def export(out: Path) -> None:
+        build_site(runs, out, runtime)
+
+    shutil.copytree(kept("site", [[str(run) for run in runs], code], export), out)
     for folder in (*reversed(site.FOLDERS), site.MODULES):
         for path in folder.iterdir():
             if (out / "page" / path.name).exists():

@@ -142,8 +142,8 @@ def begin(**limits: Any) -> Worker:
     return worker
 
 
-def ask(worker: Worker, *texts: str, seconds: float = PATIENCE, client: str = "one", beam: int | None = None) -> Ticket:
-    made = Ticket(time.monotonic() + seconds, client, beam or worker.about["beam"], Options(beam))
+def ask(worker: Worker, *texts: str, client: str = "one", beam: int | None = None) -> Ticket:
+    made = Ticket(time.monotonic() + PATIENCE, client, beam or worker.about["beam"], Options(beam))
     made.add(list(texts))
     worker.submit(made)
     return made
@@ -189,8 +189,11 @@ def test_a_client_that_leaves_frees_its_place_and_the_model(shared_worker: Worke
 
 
 def test_a_deadline_stops_the_work(shared_worker: Worker) -> None:
+    long = ask(shared_worker, *[LONG] * 1000)
+    until(lambda: len(long.waiting) < 1000)
+    long.deadline = time.monotonic()
     with pytest.raises(StoppedError):
-        ask(shared_worker, *[LONG] * 32, seconds=0.05).answer.result(PATIENCE)
+        long.answer.result(PATIENCE)
 
 
 def test_an_error_reaches_its_own_request_only(shared_worker: Worker) -> None:
