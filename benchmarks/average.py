@@ -2,7 +2,8 @@
 
 NEW has the weights (1 - part) EARLIER + part LATER, as int8, and the settings and vocabularies of LATER, which went on
 from EARLIER (`--start-from`). It keeps more of what EARLIER had learned (Wortsman et al. 2022, Robust fine-tuning of
-zero-shot models). Choose the part by a validation set. All three are folders as `regard export` writes them.
+zero-shot models). Choose the part by a validation set. All three are folders as `regard export` writes them; NEW has
+neither aligning head nor calibration (`regard align --choose`, `regard calibrate`).
 """
 
 import argparse
@@ -21,6 +22,8 @@ def main() -> None:
     parser.add_argument("--part", type=float, required=True, help="of LATER, from 0 to 1")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
+    if not 0 <= given.part <= 1:
+        parser.error(f"--part is from 0 to 1; got {given.part}.")
     check_new(given.out)
     before, after = (dict(read_weights(find_weights(run))) for run in (given.earlier, given.later))
     if {name: one.shape for name, one in before.items()} != {name: one.shape for name, one in after.items()}:

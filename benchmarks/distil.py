@@ -96,6 +96,8 @@ def tasks(path: Path, nearest: str) -> Iterator[tuple[list[str], list[str]]]:
     """The lines of a packed file and their references (if a language is given), a task at a time."""
     lines = read(path)
     references = read(path.with_suffix("").with_suffix(f".{nearest}.bz2")) if nearest else lines
+    if len(references) != len(lines):
+        raise SystemExit(f"{path} has {len(lines)} lines and its references have {len(references)}.")
     for some, wanted in zip(parts(lines, LINES), parts(references, LINES), strict=True):
         yield some, wanted if nearest else []
 

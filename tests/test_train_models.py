@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics import BLEU
 
+import regard
 from regard.corpora.registry import find_builtin
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -146,6 +147,12 @@ def test_the_whole_script_with_tiny_sizes(models_data, data, tmp_path):
         assert [one.split()[1] for one in cards[1]["commands"][4:]] == ["benchmarks/distil.py", "train"]
         assert cards[1]["seconds"] > cards[0]["seconds"]
         assert cards[1]["weights"] != cards[0]["weights"]
+    pair = [f"runs/{at}/en-fr-bahdanau" for at in ("models-new", "models-further")]
+    average = [sys.executable, BENCHMARKS / "average.py", *pair, "--part", "0.75", "--out", "runs/averaged"]
+    assert subprocess.run(average, cwd=tmp_path, capture_output=True, text=True).returncode == 0
+    before, after, mixed = (regard.load(tmp_path / run).model.state_dict() for run in (*pair, "runs/averaged"))
+    for name, weights in mixed.items():  # up to int8
+        assert (weights - before[name].lerp(after[name], 0.75)).abs().max() <= weights.abs().max() / 100
     refused = subprocess.run([*command, "--further", "nowhere"], cwd=tmp_path, capture_output=True, text=True)
     assert refused.returncode == 2
     assert "nowhere has no folder en-fr-transformer" in refused.stderr
