@@ -276,6 +276,11 @@ class Translator(Trained):
             if confidence and self.calibration and draft.encoded.ids:
                 sure = self.calibration.rate(self.decoded(draft.encoded, hypothesis.ids, hypothesis.token_logprobs))
                 words = [(drafts.restore(draft, word), chance) for word, chance in sure.words]
+                languages = self.source_language, self.target_language
+                words = [  # of the text, whose numbers are those of its language
+                    (word if word in text else drafts.write_numbers(draft.words, word, *languages), chance)
+                    for word, chance in words
+                ]
                 sure = dataclasses.replace(sure, words=words)
             group.append(Translation(text, *numbers, ended, group, unknown, wrong, draft.unplaced, sure))
         return group
