@@ -194,11 +194,15 @@ def hansards(source: Repository) -> Built:
         yield name, b"".join(line + b"\n" for line in source.file(path, expected).split(b"\n")[:200])
 
 
-def tatoeba(source: Repository) -> Built:
-    """English and French, with a tab between them."""
-    ((path, expected),) = INPUTS["tatoeba"].items()
-    with zipfile.ZipFile(io.BytesIO(source.file(path, expected))) as archive:
-        yield "eng-fra.tsv", archive.read("fra-eng/fra.txt")
+def tatoeba(corpus: str, member: str, file: str) -> Callable[[Repository], Built]:
+    """English and another language, with a tab between them, from the one archive of a corpus."""
+
+    def build(source: Repository) -> Built:
+        ((path, expected),) = INPUTS[corpus].items()
+        with zipfile.ZipFile(io.BytesIO(source.file(path, expected))) as archive:
+            yield file, archive.read(member)
+
+    return build
 
 
 def ptb(source: Repository) -> Built:
@@ -392,8 +396,19 @@ CORPORA = {
         "the links are for research; the repository has the BSD 3-Clause licence",
     ),
     "tatoeba": Corpus(
-        "modelexlab/data", "adddaf33ac35572bcfeb421efec29435e7ea9332", tatoeba,
+        "modelexlab/data", "adddaf33ac35572bcfeb421efec29435e7ea9332",
+        tatoeba("tatoeba", "fra-eng/fra.txt", "eng-fra.tsv"),
         "short sentences, English and French (tatoeba.org, manythings.org/anki)", "CC BY 2.0",
+    ),
+    "tatoeba-deu": Corpus(
+        "rioyshky/translation", "de48b7027f7318d77010a6e08ed928c10748c23d",
+        tatoeba("tatoeba-deu", "deu.txt", "eng-deu.tsv"),
+        "short sentences, English and German; the included models read the English", "CC BY 2.0",
+    ),
+    "tatoeba-spa": Corpus(
+        "Hoangduc212001/hoang", "2cfd26f9551f5c2d614e8000500891801840a438",
+        tatoeba("tatoeba-spa", "spa-eng/spa.txt", "eng-spa.tsv"),
+        "short sentences, English and Spanish; the included models read the English", "CC BY 2.0",
     ),
     "ptb": Corpus(
         "timbmg/RNNLM", "e26dff5d8f4b5d07ee459f192ee2131923d7584f", ptb,

@@ -5,8 +5,9 @@
 Tatoeba is split by English sentence, never by line: 1.2 % of the sentences are for testing, 0.4 % for validation. The
 validation set is 200 pairs of Europarl's, 300 of newstest2013 and 300 of Tatoeba. Greetings are rare in both corpora:
 greetings.en.bz2 and greetings.fr.bz2 hold some of ours, as people write them and as they type them. idioms.en.bz2 and
-idioms.fr.bz2 hold idioms. tatoeba.typed.en.bz2 has the training sentences with typing errors, drawn with a fixed seed;
-tatoeba.typed-back.fr.bz2 has the French ones.
+idioms.fr.bz2 hold idioms. tatoeba.typed.en.bz2 has the training sentences twice, with typing errors that are drawn with
+a fixed seed; tatoeba.typed-back.fr.bz2 has the French ones. tatoeba.named has the sentences about Tom, Mary and Boston
+with many other names, so that a model learns to copy names. tatoeba.other.en.bz2 has English sentences without French.
 
 Europarl, the catalogues and Tatoeba are written together (docs/models-data.md), without a pair that has a sentence of a
 test set on either side, whatever its punctuation and capitals. French is written as it is printed, with « » and
@@ -19,14 +20,14 @@ import random
 import re
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from regard.text.normalise import QUOTES, rewrite
 
 Pairs = list[tuple[str, str]]
 TIMES = 20  # that each greeting is written
-MORE = 2  # parts of europarl-more.en-fr
+MORE = 6  # parts of europarl-more.en-fr
 GREETINGS = (
     ("Hello!", "Bonjour !"), ("Hello.", "Bonjour."), ("Hello", "Bonjour"), ("Hi!", "Salut !"), ("Hi.", "Salut."),
     ("Good morning!", "Bonjour !"), ("Good morning.", "Bonjour."), ("Good morning", "Bonjour"),
@@ -126,6 +127,14 @@ def tatoeba(data: Path) -> dict[str, Pairs]:
     return {**parts, **first}
 
 
+def alone(data: Path) -> list[str]:
+    """English sentences of Tatoeba that have a German or Spanish translation there and no French one."""
+    known = {line.split("\t")[0] for line in read(data / "tatoeba/eng-fra.tsv.bz2")}
+    files = ("tatoeba-deu/eng-deu.tsv.bz2", "tatoeba-spa/eng-spa.tsv.bz2")
+    found = dict.fromkeys(line.split("\t")[0] for file in files for line in read(data / file))
+    return [english for english in found if english not in known]
+
+
 def greetings() -> Pairs:
     """Greetings, and the same in small letters without a final mark."""
     plain = [(english.lower().rstrip(".!"), french.lower().rstrip(".! ")) for english, french in GREETINGS]
@@ -190,6 +199,82 @@ def slip(word: str, chance: random.Random) -> str:
     return word[:at] + word[at + 1 :]
 
 
+# Names that stand for those of Tatoeba. None is in the sheet of everyday sentences (tests/everyday.toml).
+MEN = """
+    Adam Ahmed Albert Alejandro Ali André Andrew Arthur Axel Ben Boris Bruno Carlos Cédric Christian Daniel David Diego
+    Dimitri Elias Enzo Erik Ethan Étienne Fabio Felix François Gabriel Georg Gilles Giovanni Hamid Hans Harry Henri Hiro
+    Hugo Ian Igor Ismaël Ivan Jacques Jakob Jamal Jan Javier Jean Jérôme Joachim Jonas Jorge José Joseph Julien Karim
+    Kevin Khalid Kofi Laurent Leo Liam Louis Luca Luis Marc Marcel Marek Mateo Matthew Max Mehdi Michael Miguel Milan
+    Mustafa Nathan Nicolas Nils Noah Omar Oscar Pablo Patrick Pavel Pedro Peter Philip Pierre Rachid Rafael Ravi Raymond
+    René Ricardo Robert Ryan Sami Samuel Sergei Simon Stefan Stéphane Sven Thibault Tim Victor Viktor Vincent Walter
+    William Xavier Yann Youssef Yuki Yves Zoltan
+"""
+WOMEN = """
+    Agathe Aïcha Alexandra Amélie Amina Andrea Angela Anita Astrid Béatrice Beatriz Carla Carmen Caroline Catherine
+    Cécile Chiara Chloé Claire Clara Daniela Diana Dorothée Elena Élise Elizabeth Ella Esther Eva Fatima Fiona Florence
+    Françoise Gabriela Hannah Hélène Ingrid Irina Isabel Jane Jeanne Jessica Johanna Julia Karen Katarzyna Lara Laura
+    Leïla Lena Lily Louise Lucia Maja Manon Margaret Martine Maya Mia Michelle Monica Naomi Natalia Nina Nora Olga
+    Olivia Paula Pauline Rachel Renata Rita Rosa Ruth Salma Sandra Sofia Sonia Sophie Stella Susan Tanya Teresa Ursula
+    Valérie Vera Victoria Virginie Yasmine Yoko
+"""
+FAMILIES = """
+    Abernathy Adeyemi Almeida Andersen Bakker Baranov Beaumont Bergström Bianchi Blanchard Bonnet Brennan Campbell
+    Carpentier Castillo Chen Chevalier Cohen Cooper Costa Dahl Delacroix Demir Diallo Donovan Dupuis Eriksen Fairbanks
+    Faure Fernández Ferrari Fischer Fontaine Fournier Garnier Gauthier Girard Gómez Greenwood Hakimi Hansen Hashimoto
+    Haugen Herrera Hoffmann Horváth Hughes Hussain Ibrahim Ivanova Jankowski Jensen Kaplan Keller Khan Kovács Kruger
+    Lambert Larsson Laurent Leclerc Lefebvre Lemaire Lopez MacDonald Marchetti Markovic Mbeki Mendoza Mercier Meyer
+    Moreau Morris Mukherjee Müller Murphy Nasser Navarro Nguema Novak O'Connor Okafor Olsen Ortega Osborne Papadopoulos
+    Park Pereira Perrin Petrov Popescu Quinn Rahman Ramirez Renaud Ricci Rivera Robinson Romero Rossi Rousseau Sandoval
+    Santos Schneider Schwartz Serrano Singh Sokolov Sørensen Stewart Suzuki Takahashi Tanaka Teixeira Thompson Torres
+    Tremblay Vandenberg Vasquez Villeneuve Volkov Wagner Walker Wallace Watanabe Weber Wilson Winters Wong Yamamoto
+    Yılmaz Zhang Zimmermann
+"""
+TOWNS = """
+    Aarhus Adelaide Ankara Antibes Baltimore Bamako Bergen Birmingham Bogota Bordeaux Brest Bristol Budapest Cardiff
+    Chicago Dakar Denver Detroit Dijon Düsseldorf Eindhoven Gdansk Glasgow Göteborg Grenoble Hamburg Helsinki Houston
+    Innsbruck Jakarta Kiel Kobe Kyoto Lagos Leeds Lille Limoges Linz Lima Lusaka Madrid Malmö Mannheim Melbourne Metz
+    Miami Milwaukee Montpellier Montreux Nagoya Nairobi Nancy Nantes Nîmes Odessa Oslo Ottawa Perth Porto
+    Portland Poznan Quimper Reims Rennes Reykjavik Rotterdam Rouen Sapporo Seattle Sheffield Split Stuttgart
+    Sydney Tampere Toledo Toronto Toulouse Tours Trondheim Utrecht Vancouver Wellington Winnipeg Wroclaw Zagreb
+"""
+NAMED = {"Tom": MEN.split(), "John": MEN.split(), "Mary": WOMEN.split(), "Alice": WOMEN.split()}
+NAMED |= {town: TOWNS.split() for town in ("Boston", "Tokyo", "Kyoto", "Chicago")}
+_NAME = re.compile(rf"\b(?:{'|'.join(NAMED)})\b(?!-)")
+_VOWEL = re.compile("(?i)[aeiouyhàâéèêëîïôœ]")
+
+
+def renamed(pair: tuple[str, str], chance: random.Random) -> tuple[str, str] | None:
+    """A pair with other names, if both sides have the same of those that Tatoeba has most: Tom, Mary, Boston, ...
+
+    A man or a woman may get a family name, too, or only that one, with a title. After
+    a French word that elides (d'Alice, de Tom), a name begins with a vowel if the one before it did.
+
+    >>> renamed(("Where is Tom?", "Où est Tom ?"), random.Random(1))
+    ('Where is Diego Chevalier?', 'Où est Diego Chevalier ?')
+    """
+    found = [set(_NAME.findall(side)) for side in pair]
+    if not found[0] or found[0] != found[1]:
+        return None
+    english, french = {}, {}
+    for old in sorted(found[0]):
+        elided = re.search(rf"(?i)(?:'|\b(?:de|que|si|jusque|lorsque|puisque) ){old}\b", pair[1])
+        like = [name for name in NAMED[old] if not elided or bool(_VOWEL.match(name)) == bool(_VOWEL.match(old))]
+        new = chance.choice(like)
+        english[old] = french[old] = new
+        if old not in TOWNS.split() and old not in ("Boston", "Tokyo"):
+            family, kind = chance.choice(FAMILIES.split()), chance.random()
+            woman = NAMED[old] == WOMEN.split()
+            if kind < 0.3:
+                english[old] = french[old] = f"{new} {family}"
+            elif kind < 0.45 and not woman:  # "de Tom" stays "de M. Weber"
+                english[old], french[old] = f"Mr. {family}", f"M. {family}"
+            elif kind < 0.45 and not _VOWEL.match(old):
+                english[old], french[old] = f"Mrs. {family}", f"Mme {family}"
+    renames = zip(pair, (english, french), strict=True)
+    changed = [_NAME.sub(lambda match, new=new: new[match[0]], side) for side, new in renames]
+    return changed[0], changed[1]
+
+
 _QUOTED = re.compile(r'(?<!\w)"(?=\S)([^"«»]*)(?<=\S)"(?!\w)')
 _MARKED = re.compile(r"(?<=[\w)\]%»…])[ \u00a0]*([?!;:]+)(?=[\s»)]|$)")
 
@@ -210,9 +295,14 @@ def french(text: str) -> str:
 
 def write(folder: Path, name: str, pairs: Pairs, form: Callable[[str], str] = str) -> None:
     """Two files, line for line; French in a form."""
-    for side, language in enumerate(("en", "fr")):
-        with bz2.open(folder / f"{name}.{language}.bz2", "wt", encoding="utf-8", newline="\n") as file:
-            file.write("".join((form(pair[1]) if side else pair[0]) + "\n" for pair in pairs))
+    pack(folder / f"{name}.en.bz2", (pair[0] for pair in pairs))
+    pack(folder / f"{name}.fr.bz2", (form(pair[1]) for pair in pairs))
+
+
+def pack(path: Path, lines: Iterable[str]) -> None:
+    """A packed file of these lines."""
+    with bz2.open(path, "wt", encoding="utf-8", newline="\n") as file:
+        file.writelines(line + "\n" for line in lines)
 
 
 def both(data: Path, name: str) -> Pairs:
@@ -250,15 +340,20 @@ def main(data: Path, out: Path) -> None:
     held = held_out(data)
     free = without(parts["train"], held)  # before typing errors hide what is held out
     chance, other = random.Random(1), random.Random(3)
-    hasty = [(typed(english, chance), french) for english, french in free]
-    back = [(english, typed(french, other, accents=True)) for english, french in free]
-    texts = {"tatoeba.train": parts["train"], "greetings": greetings() * TIMES}
-    texts |= {"tatoeba.typed": hasty, "tatoeba.typed-back": back, "idioms": IDIOMS * TIMES}
+    hasty = [(typed(english, chance), french) for english, french in free * 2]
+    back = [(english, typed(french, other, accents=True)) for english, french in free * 2]
+    names = random.Random(5)
+    named = [pair for pair in (renamed(one, names) for one in free * 2) if pair]
+    texts = {"tatoeba.train": parts["train"], "greetings": greetings() * TIMES, "idioms": IDIOMS * TIMES}
+    texts |= {"tatoeba.typed": hasty, "tatoeba.typed-back": back, "tatoeba.named": named}
     for name in (*corpora, *texts):
         pairs = texts[name] if name in texts else both(data, corpora[name])
         kept = without(pairs, held)
         print(f"{name}: {len(kept):,} of {len(pairs):,} pairs; the others are in a test set")
         write(out, name, kept, str if name == "tatoeba.typed-back" else french)
+    others = [line for line in alone(data) if key(line) not in held]
+    print(f"tatoeba.other: {len(others):,} sentences")
+    pack(out / "tatoeba.other.en.bz2", others)
     write(out, "tatoeba.test", parts["test"])  # as it is: a test set
     write(out, "dev", dev + parts["dev"][:300], french)
 

@@ -1,10 +1,11 @@
 """Train the included models: two teachers, their translations, and four students that learn from these.
 
-    python benchmarks/data.py europarl.en-fr europarl-more.en-fr catalogues.en-fr tatoeba newstest.en-fr hansards.en-fr
+    python benchmarks/data.py europarl.en-fr europarl-more.en-fr catalogues.en-fr newstest.en-fr hansards.en-fr
+    python benchmarks/data.py tatoeba tatoeba-deu tatoeba-spa
     python benchmarks/models_data.py data runs/text
     python benchmarks/train_models.py                       # about 23 minutes of one H200
     python benchmarks/train_models.py --steps finish        # on any machine: heads, calibration, everyday sentences
-    python benchmarks/train_models.py --further models      # go on from the included models (not en-fr/cho)
+    python benchmarks/train_models.py --further models      # go on from the included models
 
 All settings are in configs/models-teacher*.toml, models-student*.toml and models-further*.toml. The commands of a step
 run at once (on a GPU under NVIDIA's MPS, if it is installed) and write to runs/logs; a step ends when all have ended.
@@ -33,7 +34,8 @@ from regard.runs.included import FOLDERS
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs"
 FIRST = ("bahdanau-first", "models-student-bahdanau-first")  # a student before its teacher is there
-FURTHER = {"en-fr": "models-further", "fr-en": "models-further-back", "bahdanau": "models-further-bahdanau"}
+FURTHER = {"en-fr": "models-further", "fr-en": "models-further-back"}
+FURTHER |= {"bahdanau": "models-further-bahdanau", "cho": "models-further-cho"}
 STUDENTS = {  # command: config, name of the model, groups of --set
     "en-fr": ("models-student", "en-fr", ("student", "transformer")),
     "fr-en": ("models-student-back", "fr-en", ("student", "transformer")),
@@ -41,7 +43,8 @@ STUDENTS = {  # command: config, name of the model, groups of --set
     "cho": ("models-student-cho", "en-fr/cho", ("student",)),
 }
 TRANSLATED = ("tatoeba.train", *(f"parliament.{part}" for part in range(4)))
-MORE = ("more.0", "more.1")  # what models that are trained further translate, too
+MORE = ("more.0", "more.1")  # what en-fr translates, too, if models are trained further
+OTHER = "runs/text/tatoeba.other.en.bz2"  # without references
 DATA = (
     "Europarl v7, Tatoeba, message catalogues and documentation of {count} software projects (docs/models-data.md), "
     "and {phrases} of benchmarks/models_data.py, most of it as a Transformer translates it; newstest2014, the "
@@ -101,11 +104,14 @@ def translations(chosen: list[str], further: Path | None) -> Iterator[Command]:
         teacher, out, parts, more = f"runs/teacher{end}", f"runs/distilled{end}", TRANSLATED, ["--minutes", "4"]
         if further:
             teacher = str(further / FOLDERS["fr-en" if end else "en-fr"])
-            out, parts = f"runs/further{end}", (*TRANSLATED, *MORE)
-            more += ["--nearest", "en" if end else "fr", "--workers", "7"]
+            out, parts = f"runs/further{end}", TRANSLATED if end else (*TRANSLATED, *MORE)
+            more += ["--nearest", "en" if end else "fr", "--workers", "6" if end else "8"]
         files = [f"runs/text/{part}.{'fr' if end else 'en'}.bz2" for part in parts]
         words = script("distil.py", teacher, *files, "--out", out, *more)
         yield Command(f"translate{end}", words, Path(f"runs/logs/{Path(out).name}.done"), ("translate",))
+    if further:
+        words = script("distil.py", str(further / FOLDERS["en-fr"]), OTHER, "--out", "runs/further", "--workers", "1")
+        yield Command("translate-other", words, Path("runs/logs/further-other.done"), ("translate",))
 
 
 def students(chosen: list[str], further: Path | None) -> Iterator[Command]:
@@ -130,12 +136,13 @@ def ship(chosen: list[str], further: Path | None, models: Path, device: str, lin
         sets = {"newstest2014": "data/newstest.en-fr/newstest2014", "europarl": "data/europarl.en-fr/test"}
         sets["tatoeba"] = "runs/text/tatoeba.test"
         back, run = "-back" if name == "fr-en" else "", f"further-{name}" if further else name
-        needed = (f"teacher{back}", f"translate{back}", FIRST[0], run)
+        needed = [f"teacher{back}", f"translate{back}", FIRST[0], run]
+        needed += ["translate-other"] if name != "en-fr" else []
         commands = [shown(one) for one in known if one.name in needed]
         words = script("ship.py", f"runs/{run}", model, "--models", str(models), "--device", device)
         words += ["--further", str(further / FOLDERS[model])] if further else []
         words += [part for one in commands for part in ("--command", one)]
-        phrases = "greetings and typing errors" if back else "greetings, idioms and typing errors"
+        phrases = "greetings, names and typing errors" if back else "greetings, idioms, names and typing errors"
         text = DATA.format(count=count, phrases=phrases if further else "greetings")
         words += ["--most", str(lines), "--data", text, "--licence", LICENCE]
         for key, place in sets.items():
@@ -236,11 +243,10 @@ def main() -> None:
     parser.add_argument("--set", dest="changes", nargs="*", default=[], metavar="GROUP:KEY=VALUE")
     given = parser.parse_args()
     given.models = given.models or (more if given.further else new)
-    given.students = given.students or list(FURTHER if given.further else STUDENTS)
-    if given.further and "cho" in given.students:
-        parser.error("There is no config to train en-fr/cho further; leave cho out.")
+    given.students = given.students or list(STUDENTS)
     limit = time.monotonic() + 60 * given.minutes
-    missing = [name for name in given.students if given.further and not (given.further / place(name)).is_dir()]
+    needed = [*given.students, "en-fr"] if given.further else []
+    missing = [name for name in needed if not (given.further / place(name)).is_dir()]
     if missing:
         parser.error(f"{given.further} has no folder {place(missing[0])}; --further expects one like models.")
     makers = {
