@@ -145,6 +145,9 @@ def test_other_names_are_the_same_on_both_sides(models_data):
         models_data.renamed(("I saw Tom.", "J'ai vu Tom."), random.Random(seed))[0][6:-1] for seed in range(300)
     }
     assert models_data.renamed(("Tom and Mary", "Tom et Marie"), random.Random(1)) is None
+    sheet = set(re.findall(r"\w+", (BENCHMARKS.parent / "tests/everyday.toml").read_text(encoding="utf-8")))
+    names = " ".join((models_data.MEN, models_data.WOMEN, models_data.FAMILIES, models_data.TOWNS)).split()
+    assert not sheet & set(names), "the sheet tests names that no model was trained on"
     assert models_data.renamed(("Who is it?", "Qui est-ce ?"), random.Random(1)) is None
 
 
