@@ -168,20 +168,22 @@ def test_confidence_is_answered_only_if_asked(server: Server) -> None:
     """The included models are calibrated; without the field, answers have none."""
     with serving(find_run("en-fr/bahdanau")) as other:
         plain, asked = (
-            other.client.post("/translate", json={"q": "Where is it? Qxz vbk.", "source": "en", "target": "fr", **more})
+            other.client.post(
+                "/translate", json={"q": "Where is the station? Qxz vbk.", "source": "en", "target": "fr", **more}
+            )
             for more in ({}, {"confidence": True})
         )
         answer = asked.json()
         rated = answer.pop("confidence")
         assert answer == plain.json()
-        assert [one["source"] for one in rated] == [[0, 12], [13, 21]]
+        assert [one["source"] for one in rated] == [[0, 21], [22, 30]]
         assert 0 <= rated[1]["confidence"] < rated[0]["confidence"] <= 1
-        assert [word for word, _ in rated[0]["words"]] == ["Où", "est-il", "?"]
-        assert answer["translatedText"].startswith("Où est-il\u00a0? ")
-        deepl = {"text": ["Where is it?"], "target_lang": "FR", "confidence": True}
+        assert [word for word, _ in rated[0]["words"]] == ["Où", "est", "la", "gare", "?"]
+        assert answer["translatedText"].startswith("Où est la gare\u00a0? ")
+        deepl = {"text": ["Where is the station?"], "target_lang": "FR", "confidence": True}
         [translation] = other.client.post("/v2/translate", json=deepl).json()["translations"]
         assert "confidence" not in translation
-        trace = other.client.post("/api/v1/trace", json={"text": "Where is it?"}).json()
+        trace = other.client.post("/api/v1/trace", json={"text": "Where is the station?"}).json()
         words = [token.get("confidence") for token in trace["target"]["tokens"] if not token["special"]]
         assert all(0 <= chance <= 1 for chance in words)
         streamed = {"q": "Hi", "source": "en", "target": "fr", "confidence": True, "stream": True}

@@ -46,7 +46,7 @@ def test_european_economic_area_crosses():
 @pytest.mark.parametrize(
     ("name", "source", "links"),
     [
-        ("en-fr", "The black cat sleeps.", {"dort": "sleeps"}),
+        ("en-fr", "The old house is empty.", {"vieille": "old", "maison": "house", "vide": "empty"}),
         ("en-fr", "The cat sleeps in the house.", {"chat": "cat", "dort": "sleeps", "maison": "house"}),
         ("en-fr", "The dog sees a small house.", {"chien": "dog", "petite": "small", "maison": "house"}),
         ("en-fr/bahdanau", "The dog sees a small house.", {"petite": "small", "maison": "house"}),

@@ -111,7 +111,7 @@ class Temperature(Change):
     ...     trace = translator.look("Where is the station?", "Où est la gare ?", changes=[Temperature(value)])
     ...     print(f"{trace.attention['decoder.attention'].weights[0, 0].max():.1f}")
     1.0
-    0.7
+    0.6
     0.2
     """
 
