@@ -30,7 +30,7 @@ NUMBERS = {
 # A comma of the source language that means something else in the target language: 1,500 and 12,50.
 COMMA = {"fr": re.compile(r"\d,\d{3}(?!\d)"), "en": re.compile(r"\d,\d{1,2}(?!\d)")}
 NEGATION = {
-    "fr": re.compile(r"\b(?:pas|jamais|rien|personne|aucune?|plus|ni|non|nulle part|sans|ignor\w+)\b"),
+    "fr": re.compile(r"\b(?:pas|jamais|rien|personne|aucune?|plus|ni|non|nulle part|sans|j'ignor\w+|l'ignor\w+)\b"),
     "en": re.compile(r"n't\b|\b(?:not|never|nothing|nobody|no|none|neither|nor|nowhere|cannot|without)\b"),
 }
 # Frequent words of the source language that are no words of the target language.

@@ -127,7 +127,7 @@ def tatoeba(data: Path) -> dict[str, Pairs]:
     return {**parts, **first}
 
 
-def alone(data: Path) -> list[str]:
+def untranslated(data: Path) -> list[str]:
     """English sentences of Tatoeba that have a German or Spanish translation there and no French one."""
     known = {line.split("\t")[0] for line in read(data / "tatoeba/eng-fra.tsv.bz2")}
     files = ("tatoeba-deu/eng-deu.tsv.bz2", "tatoeba-spa/eng-spa.tsv.bz2")
@@ -237,17 +237,18 @@ TOWNS = """
     Portland Poznan Quimper Reims Rennes Reykjavik Rotterdam Rouen Sapporo Seattle Sheffield Split Stuttgart
     Sydney Tampere Toledo Toronto Toulouse Tours Trondheim Utrecht Vancouver Wellington Winnipeg Wroclaw Zagreb
 """
+_TOWNS = TOWNS.split()
 NAMED = {"Tom": MEN.split(), "John": MEN.split(), "Mary": WOMEN.split(), "Alice": WOMEN.split()}
-NAMED |= {town: TOWNS.split() for town in ("Boston", "Tokyo", "Kyoto", "Chicago")}
-_NAME = re.compile(rf"\b(?:{'|'.join(NAMED)})\b(?!-)")
+NAMED |= dict.fromkeys(("Boston", "Tokyo", "Kyoto", "Chicago"), _TOWNS)
+_NAME = re.compile(rf"\b(?:{'|'.join(NAMED)})\b(?!-| [A-Z])")
 _VOWEL = re.compile("(?i)[aeiouyhàâéèêëîïôœ]")
 
 
 def renamed(pair: tuple[str, str], chance: random.Random) -> tuple[str, str] | None:
     """A pair with other names, if both sides have the same of those that Tatoeba has most: Tom, Mary, Boston, ...
 
-    A man or a woman may get a family name, too, or only that one, with a title. After
-    a French word that elides (d'Alice, de Tom), a name begins with a vowel if the one before it did.
+    A person may get a family name, too, or only that one, with a title. After a French word that elides (d'Alice, de
+    Tom), a name begins with a vowel if the one before it did.
 
     >>> renamed(("Where is Tom?", "Où est Tom ?"), random.Random(1))
     ('Where is Diego Chevalier?', 'Où est Diego Chevalier ?')
@@ -257,22 +258,18 @@ def renamed(pair: tuple[str, str], chance: random.Random) -> tuple[str, str] | N
         return None
     english, french = {}, {}
     for old in sorted(found[0]):
+        vowel, choice = bool(_VOWEL.match(old)), NAMED[old]
         elided = re.search(rf"(?i)(?:'|\b(?:de|que|si|jusque|lorsque|puisque) ){old}\b", pair[1])
-        like = [name for name in NAMED[old] if not elided or bool(_VOWEL.match(name)) == bool(_VOWEL.match(old))]
-        new = chance.choice(like)
-        english[old] = french[old] = new
-        if old not in TOWNS.split() and old not in ("Boston", "Tokyo"):
+        name = chance.choice([one for one in choice if not elided or bool(_VOWEL.match(one)) == vowel])
+        english[old] = french[old] = name
+        if choice is not _TOWNS:
             family, kind = chance.choice(FAMILIES.split()), chance.random()
-            woman = NAMED[old] == WOMEN.split()
             if kind < 0.3:
-                english[old] = french[old] = f"{new} {family}"
-            elif kind < 0.45 and not woman:  # "de Tom" stays "de M. Weber"
-                english[old], french[old] = f"Mr. {family}", f"M. {family}"
-            elif kind < 0.45 and not _VOWEL.match(old):
-                english[old], french[old] = f"Mrs. {family}", f"Mme {family}"
-    renames = zip(pair, (english, french), strict=True)
-    changed = [_NAME.sub(lambda match, new=new: new[match[0]], side) for side, new in renames]
-    return changed[0], changed[1]
+                english[old] = french[old] = f"{name} {family}"
+            elif kind < 0.45 and not (elided and vowel):  # d'Alice, but de Mme Weber
+                titles = ("Mrs.", "Mme") if old in ("Mary", "Alice") else ("Mr.", "M.")
+                english[old], french[old] = (f"{title} {family}" for title in titles)
+    return _NAME.sub(lambda old: english[old[0]], pair[0]), _NAME.sub(lambda old: french[old[0]], pair[1])
 
 
 _QUOTED = re.compile(r'(?<!\w)"(?=\S)([^"«»]*)(?<=\S)"(?!\w)')
@@ -332,7 +329,7 @@ def without(pairs: Pairs, held: set[str]) -> Pairs:
 def main(data: Path, out: Path) -> None:
     """Split, and write."""
     out.mkdir(parents=True, exist_ok=True)
-    parts = tatoeba(data)
+    parts, others = tatoeba(data), untranslated(data)
     dev = [*both(data, "europarl.en-fr/dev")[:200], *both(data, "newstest.en-fr/newstest2013")[:300]]
     corpora = {f"parliament.{part}": f"europarl.en-fr/train.{part}" for part in range(4)}
     corpora |= {f"more.{part}": f"europarl-more.en-fr/train.{part}" for part in range(MORE)}
@@ -351,7 +348,7 @@ def main(data: Path, out: Path) -> None:
         kept = without(pairs, held)
         print(f"{name}: {len(kept):,} of {len(pairs):,} pairs; the others are in a test set")
         write(out, name, kept, str if name == "tatoeba.typed-back" else french)
-    others = [line for line in alone(data) if key(line) not in held]
+    others = [line for line in others if key(line) not in held]
     print(f"tatoeba.other: {len(others):,} sentences")
     pack(out / "tatoeba.other.en.bz2", others)
     write(out, "tatoeba.test", parts["test"])  # as it is: a test set

@@ -109,7 +109,7 @@ def translations(chosen: list[str], further: Path | None) -> Iterator[Command]:
         files = [f"runs/text/{part}.{'fr' if end else 'en'}.bz2" for part in parts]
         words = script("distil.py", teacher, *files, "--out", out, *more)
         yield Command(f"translate{end}", words, Path(f"runs/logs/{Path(out).name}.done"), ("translate",))
-    if further:
+    if further and chosen != ["en-fr"]:  # whose translations they are
         words = script("distil.py", str(further / FOLDERS["en-fr"]), OTHER, "--out", "runs/further", "--workers", "1")
         yield Command("translate-other", words, Path("runs/logs/further-other.done"), ("translate",))
 

@@ -159,6 +159,9 @@ def test_the_same_is_wrong_with_a_translation(js: Engine) -> None:
         "3,4 km, 10 dollars",
         "€ 5, 1.500 and 1,234.50",
         "1500 or 1 234,5",
+        "$5 dollars, \ufffd5 euros",
+        "$99,99 dollars",
+        "€99.99 and 1 euro",
     ]
     pairs += [(one, other) for one in sums for other in sums]
     flags = js.each("text", "wrongWith", [[*pair, "end", False] for pair in pairs])

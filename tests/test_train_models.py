@@ -144,6 +144,16 @@ def test_other_names_are_the_same_on_both_sides(models_data):
     assert {"Omar", "Ali"} & {
         models_data.renamed(("I saw Tom.", "J'ai vu Tom."), random.Random(seed))[0][6:-1] for seed in range(300)
     }
+    pair, towns = ("Alice's car is in Boston.", "La voiture d'Alice est à Boston."), set()
+    for seed in range(100):
+        english, french = models_data.renamed(pair, random.Random(seed))
+        woman, town = re.fullmatch("(.+)'s car is in (.+)[.]", english).groups()
+        assert french == f"La voiture d'{woman} est à {town}."
+        assert models_data._VOWEL.match(woman)
+        towns.add(town)
+    assert towns <= set(models_data.TOWNS.split())
+    assert len(towns) > 30
+    assert models_data.renamed(("I met Tom Jackson.", "J'ai rencontré Tom Jackson."), random.Random(1)) is None
     assert models_data.renamed(("Tom and Mary", "Tom et Marie"), random.Random(1)) is None
     sheet = set(re.findall(r"\w+", (BENCHMARKS.parent / "tests/everyday.toml").read_text(encoding="utf-8")))
     names = " ".join((models_data.MEN, models_data.WOMEN, models_data.FAMILIES, models_data.TOWNS)).split()

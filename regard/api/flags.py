@@ -107,8 +107,9 @@ def lost_numbers(source: str, translation: str) -> list[str]:
     its translation does not have.
 
     Numbers are compared by their digits, so that 1,234.50 and 1 234,50 are the same; those from 10 to 20 may be words.
-    An amount of one digit is lost if the translation has neither this digit nor the same numbers as the source
-    otherwise. A number that the translation joins to a word ("coûte5") is lost too.
+    An amount of one digit is lost if the translation has not this digit but a number that the source has not. A number
+    that the translation joins to a word ("coûte5") is lost too, and a sign that is written twice, as in "$5 dollars",
+    or in broken bytes.
     """
     lost = []
     if ADDRESS.search(source):
@@ -119,7 +120,10 @@ def lost_numbers(source: str, translation: str) -> list[str]:
         lowered = translation.lower()
         for unit in dict.fromkeys(found[0].strip().lower() for found in _QUANTITY.finditer(source)):
             same = re.escape(unit) + (r"(?!\w)" if unit[-1].isalnum() else "")
-            if not re.search(rf"{same}|{WORDED[unit]}", lowered):
+            twice = re.compile(rf"{same}[\d., \u00a0\u202f]{{1,20}}(?:{WORDED[unit]})")  # "$5 dollars"
+            doubled = not unit[0].isalpha() and twice.search(lowered) and not twice.search(source.lower())
+            broken = not unit.isascii() and "\ufffd" in translation and "\ufffd" not in source
+            if doubled or broken or not re.search(rf"{same}|{WORDED[unit]}", lowered):
                 lost.append(unit)
         times = {(int(hour) % 12, minute) for hour, minute in _TIME.findall(translation)}
         clocks = _CLOCK.findall(source)
@@ -131,8 +135,8 @@ def lost_numbers(source: str, translation: str) -> list[str]:
         missing = read - wrote
         lost += (missing - (spelled(missing, lowered) - spelled(missing, source.lower()))).elements()
         lost += [one for one in _GLUED.findall(lowered) if one not in source.lower()]
-        if wrote - read:
-            digits = re.findall(r"\d+", translation)
+        digits = re.findall(r"\d+", translation)
+        if wrote - read or set(digits) - set(re.findall(r"\d+", source)):
             lost += [one for found in _SMALL.findall(source) for one in found if one and one not in digits]
     return lost
 

@@ -739,6 +739,9 @@ export function lostNumbers(source, translation) {
     const unit = wordsOf(found)[0].toLowerCase();
     const same = escaped(unit) + (ALNUM.test([...unit].at(-1)) ? `(?![${LETTER}])` : "");
     if (!new RegExp(`${same}|${constants.units[unit]}`, "u").test(lowered)) return true;
+    const twice = new RegExp(`${same}[\\p{Nd}., \u00a0\u202f]{1,20}(?:${constants.units[unit]})`, "u"); // "$5 dollars"
+    if (!/^\p{L}/u.test(unit) && twice.test(lowered) && !twice.test(source.toLowerCase())) return true;
+    if (/[^\0-\x7f]/.test(unit) && translation.includes("\ufffd") && !source.includes("\ufffd")) return true; // broken bytes
   }
   const time = ([, hour, minute]) => `${Number(hour) % 12}:${minute}`;
   const times = new Set([...translation.matchAll(TIME)].map(time));
@@ -755,8 +758,10 @@ export function lostNumbers(source, translation) {
   const left = missing(read, wrote);
   if ([...new Set(left)].some((one) => left.filter((other) => other === one).length > Math.max(0, spelled(one, lowered) - spelled(one, small)))) return true;
   if ((lowered.match(GLUED) ?? []).some((one) => !small.includes(one))) return true;
-  const digits = translation.match(/\p{Nd}+/gu) ?? [];
-  return missing(wrote, read).length > 0 && [...source.matchAll(SMALL)].some((found) => !digits.includes(found[1] ?? found[2]));
+  const digits = translation.match(/\p{Nd}+/gu) ?? [],
+    known = source.match(/\p{Nd}+/gu) ?? [];
+  const other = missing(wrote, read).length > 0 || digits.some((one) => !known.includes(one));
+  return other && [...source.matchAll(SMALL)].some((found) => !digits.includes(found[1] ?? found[2]));
 }
 
 /** What the first list has more often than the second. */
