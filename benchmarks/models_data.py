@@ -108,6 +108,8 @@ IDIOMS = (
 
 def read(path: Path) -> list[str]:
     """The lines of a packed file."""
+    if not path.is_file():
+        raise SystemExit(f"There is no file {path}; docs/models-data.md has the commands that make it.")
     return bz2.open(path, "rt", encoding="utf-8", newline="\n").read().split("\n")[:-1]
 
 

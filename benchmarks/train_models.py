@@ -34,8 +34,6 @@ from regard.runs.included import FOLDERS
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs"
 FIRST = ("bahdanau-first", "models-student-bahdanau-first")  # a student before its teacher is there
-FURTHER = {"en-fr": "models-further", "fr-en": "models-further-back"}
-FURTHER |= {"bahdanau": "models-further-bahdanau", "cho": "models-further-cho"}
 STUDENTS = {  # command: config, name of the model, groups of --set
     "en-fr": ("models-student", "en-fr", ("student", "transformer")),
     "fr-en": ("models-student-back", "fr-en", ("student", "transformer")),
@@ -120,7 +118,7 @@ def students(chosen: list[str], further: Path | None) -> Iterator[Command]:
         config, model, groups = STUDENTS[name]
         if further:
             start = ("--start-from", str(further / FOLDERS[model]))
-            yield training(f"further-{name}", FURTHER[name], (name, *groups), *start)
+            yield training(f"further-{name}", config.replace("student", "further"), (name, *groups), *start)
         else:
             more = ("--start-from", f"runs/{FIRST[0]}") if name == "bahdanau" else ()
             yield training(name, config, groups, *more)

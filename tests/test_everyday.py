@@ -72,7 +72,9 @@ def test_names_and_words_of_a_sentence():
     assert judge("Cats and dogs.", "Des chats.", never=["chats"]) == ["never"]
     assert judge("I'm here.", "Je suis là aujourd\u2019hui.", has=["aujourd'hui"]) == []  # either apostrophe
     assert judge("I don't know.", "Je ne sais pas.", "negation") == []
+    assert judge("I don't know.", "Je l'ignore.", "negation") == []
     assert judge("I don't know.", "Je sais.", "negation") == ["negation"]
+    assert judge("He doesn't know it.", "Il est ignorant.", "negation") == ["negation"]
     assert judge("Le train part à 10 h 30.", "The train leaves at 10.30 a.m.", target="en") == []
     assert judge("Le train part à 10 h 30.", "The train leaves at 10:40.", target="en") == ["numbers"]
     assert judge("Il coûte 12,50 euros.", "It costs 12,50 euros.", target="en") == ["numbers"]

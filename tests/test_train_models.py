@@ -97,6 +97,13 @@ def test_the_text_has_no_sentence_of_a_test_set_and_french_as_it_is_printed(mode
     assert "dit «\u00a0oui\u00a0»\u00a0?" in found["catalogues.fr.bz2"]
 
 
+def test_a_corpus_that_is_missing_is_named(models_data, tmp_path):
+    with pytest.raises(
+        SystemExit, match=r"There is no file .*eng-fra\.tsv\.bz2; docs/models-data\.md has the commands"
+    ):
+        models_data.main(tmp_path, tmp_path / "text")
+
+
 def test_french_as_it_is_printed(models_data):
     printed = models_data.french('Quoi? "Rien" dit-il : l’heure est 12:30!')
     assert printed.replace("\u00a0", "_") == "Quoi_? «_Rien_» dit-il_: l'heure est 12:30_!"
