@@ -194,15 +194,24 @@ def hansards(source: Repository) -> Built:
         yield name, b"".join(line + b"\n" for line in source.file(path, expected).split(b"\n")[:200])
 
 
-def tatoeba(corpus: str, member: str, file: str) -> Callable[[Repository], Built]:
-    """English and another language, with a tab between them, from the one archive of a corpus."""
+def tatoeba(source: Repository) -> Built:
+    """English and French, with a tab between them."""
+    ((path, expected),) = INPUTS["tatoeba"].items()
+    with zipfile.ZipFile(io.BytesIO(source.file(path, expected))) as archive:
+        yield "eng-fra.tsv", archive.read("fra-eng/fra.txt")
 
-    def build(source: Repository) -> Built:
-        ((path, expected),) = INPUTS[corpus].items()
-        with zipfile.ZipFile(io.BytesIO(source.file(path, expected))) as archive:
-            yield file, archive.read(member)
 
-    return build
+def tatoeba_more(source: Repository) -> Built:
+    """The sentences of each language, once. A line has two codes of languages and two sentences."""
+    found: dict[str, dict[str, None]] = {"eng": {}, "fra": {}}
+    for path, expected in INPUTS["tatoeba-more"].items():
+        for line in gzip.decompress(source.file(path, expected)).decode().split("\n")[:-1]:
+            codes, sides = line.split("\t")[:2], line.split("\t")[2:4]
+            for code, side in zip(codes, sides, strict=True):
+                if code in found and (text := " ".join(side.split())):
+                    found[code][text] = None
+    for code, name in (("eng", "en"), ("fra", "fr")):
+        yield f"sentences.{name}", "".join(line + "\n" for line in found[code]).encode()
 
 
 def ptb(source: Repository) -> Built:
@@ -396,19 +405,13 @@ CORPORA = {
         "the links are for research; the repository has the BSD 3-Clause licence",
     ),
     "tatoeba": Corpus(
-        "modelexlab/data", "adddaf33ac35572bcfeb421efec29435e7ea9332",
-        tatoeba("tatoeba", "fra-eng/fra.txt", "eng-fra.tsv"),
+        "modelexlab/data", "adddaf33ac35572bcfeb421efec29435e7ea9332", tatoeba,
         "short sentences, English and French (tatoeba.org, manythings.org/anki)", "CC BY 2.0",
     ),
-    "tatoeba-deu": Corpus(
-        "rioyshky/translation", "de48b7027f7318d77010a6e08ed928c10748c23d",
-        tatoeba("tatoeba-deu", "deu.txt", "eng-deu.tsv"),
-        "short sentences, English and German; the included models read the English", "CC BY 2.0",
-    ),
-    "tatoeba-spa": Corpus(
-        "Hoangduc212001/hoang", "2cfd26f9551f5c2d614e8000500891801840a438",
-        tatoeba("tatoeba-spa", "spa-eng/spa.txt", "eng-spa.tsv"),
-        "short sentences, English and Spanish; the included models read the English", "CC BY 2.0",
+    "tatoeba-more": Corpus(
+        "Helsinki-NLP/Tatoeba-Challenge", "d34a89ac102fd236503a1911dd1050564bf4e682", tatoeba_more,
+        "English and French sentences of Tatoeba's pairs with other languages, for training only (Tiedemann 2020)",
+        "CC BY 2.0 FR",
     ),
     "ptb": Corpus(
         "timbmg/RNNLM", "e26dff5d8f4b5d07ee459f192ee2131923d7584f", ptb,

@@ -3,7 +3,8 @@
     python benchmarks/distil.py runs/teacher runs/text/tatoeba.train.en.bz2 --out runs/distilled
 
 writes runs/distilled/tatoeba.train.en: line n is the greedy translation of line n, and empty for a line of more than
-`--longest` tokens or beyond the time limit, which no student reads. With `--nearest fr`, it is the one of a beam of 4
+`--longest` tokens or beyond the time limit, which no student reads, and for a translation that is held out: one of
+`--held-out`, whatever its punctuation and capitals. With `--nearest fr`, it is the one of a beam of 4
 that is most like the reference, line n of runs/text/tatoeba.train.fr.bz2 (sequence-level interpolation).
 
 `regard translate --on local` also splits lines into sentences, keeps addresses and flags problems; this script only
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
-from models_data import read
+from models_data import key, read
 
 import regard
 from regard.data.batching import pad
@@ -109,12 +110,14 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+", help="packed by bzip2")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--nearest", default="", metavar="LANGUAGE", help="language of the references (default: none)")
+    parser.add_argument("--held-out", type=Path, help="packed file of sentences that no translation may be")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--minutes", type=float, default=1e6, help="time limit: lines beyond it stay empty")
     parser.add_argument("--longest", type=int, default=121, help="tokens of a line, END counted")
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
+    held = set(map(key, read(given.held_out))) if given.held_out else set()
     context, settings = multiprocessing.get_context("spawn"), (given.run, given.device)
     with ProcessPoolExecutor(given.workers, context, begin, settings) as pool:
         began, total = time.monotonic(), 0
@@ -130,6 +133,7 @@ def main() -> None:
                 for some, result in results:
                     over = time.monotonic() - began > 60 * given.minutes and result.cancel()
                     written = [""] * len(some) if over else result.result()
+                    written = ["" if key(line) in held else line for line in written]
                     total += sum(map(bool, written))
                     out.writelines(line + "\n" for line in written)
             print(f"{path.name}: {total} translations so far, {time.monotonic() - began:.0f} s", flush=True)

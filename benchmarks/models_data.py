@@ -7,7 +7,8 @@ validation set is 200 pairs of Europarl's, 300 of newstest2013 and 300 of Tatoeb
 greetings.en.bz2 and greetings.fr.bz2 hold some of ours, as people write them and as they type them. idioms.en.bz2 and
 idioms.fr.bz2 hold idioms. tatoeba.typed.en.bz2 has the training sentences twice, with typing errors that are drawn with
 a fixed seed; tatoeba.typed-back.fr.bz2 has the French ones. tatoeba.named has the sentences about Tom, Mary and Boston
-with many other names, so that a model learns to copy names. tatoeba.other.en.bz2 has English sentences without French.
+with many other names, so that a model learns to copy names. tatoeba.other.en.bz2 and tatoeba.other.fr.bz2 have
+sentences without a translation. held-out.bz2 has the words of all that is held out: no translation may be one of them.
 
 Europarl, the catalogues and Tatoeba are written together (docs/models-data.md), without a pair that has a sentence of a
 test set on either side, whatever its punctuation and capitals. French is written as it is printed, with « » and
@@ -129,12 +130,14 @@ def tatoeba(data: Path) -> dict[str, Pairs]:
     return {**parts, **first}
 
 
-def untranslated(data: Path) -> list[str]:
-    """English sentences of Tatoeba that have a German or Spanish translation there and no French one."""
-    known = {line.split("\t")[0] for line in read(data / "tatoeba/eng-fra.tsv.bz2")}
-    files = ("tatoeba-deu/eng-deu.tsv.bz2", "tatoeba-spa/eng-spa.tsv.bz2")
-    found = dict.fromkeys(line.split("\t")[0] for file in files for line in read(data / file))
-    return [english for english in found if english not in known]
+def untranslated(data: Path, held: set[str]) -> dict[str, list[str]]:
+    """The English and the French sentences of Tatoeba that `tatoeba` does not have, without those that are held out."""
+    pairs, found = [line.split("\t") for line in read(data / "tatoeba/eng-fra.tsv.bz2")], {}
+    for side, language in enumerate(("en", "fr")):
+        new = {key(line): line for line in read(data / f"tatoeba-more/sentences.{language}.bz2")}
+        known = held | {key(pair[side]) for pair in pairs}
+        found[language] = [line for words, line in new.items() if words not in known]
+    return found
 
 
 def greetings() -> Pairs:
@@ -331,7 +334,7 @@ def without(pairs: Pairs, held: set[str]) -> Pairs:
 def main(data: Path, out: Path) -> None:
     """Split, and write."""
     out.mkdir(parents=True, exist_ok=True)
-    parts, others = tatoeba(data), untranslated(data)
+    parts = tatoeba(data)
     dev = [*both(data, "europarl.en-fr/dev")[:200], *both(data, "newstest.en-fr/newstest2013")[:300]]
     corpora = {f"parliament.{part}": f"europarl.en-fr/train.{part}" for part in range(4)}
     corpora |= {f"more.{part}": f"europarl-more.en-fr/train.{part}" for part in range(MORE)}
@@ -350,9 +353,10 @@ def main(data: Path, out: Path) -> None:
         kept = without(pairs, held)
         print(f"{name}: {len(kept):,} of {len(pairs):,} pairs; the others are in a test set")
         write(out, name, kept, str if name == "tatoeba.typed-back" else french)
-    others = [line for line in others if key(line) not in held]
-    print(f"tatoeba.other: {len(others):,} sentences")
-    pack(out / "tatoeba.other.en.bz2", others)
+    for language, lines in untranslated(data, held).items():
+        print(f"tatoeba.other.{language}: {len(lines):,} sentences")
+        pack(out / f"tatoeba.other.{language}.bz2", map(french, lines) if language == "fr" else lines)
+    pack(out / "held-out.bz2", sorted(held))
     write(out, "tatoeba.test", parts["test"])  # as it is: a test set
     write(out, "dev", dev + parts["dev"][:300], french)
 

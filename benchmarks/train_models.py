@@ -1,7 +1,7 @@
 """Train the included models: two teachers, their translations, and four students that learn from these.
 
     python benchmarks/data.py europarl.en-fr europarl-more.en-fr catalogues.en-fr newstest.en-fr hansards.en-fr
-    python benchmarks/data.py tatoeba tatoeba-deu tatoeba-spa
+    python benchmarks/data.py tatoeba tatoeba-more
     python benchmarks/models_data.py data runs/text
     python benchmarks/train_models.py                       # about 23 minutes of one H200
     python benchmarks/train_models.py --steps finish        # on any machine: heads, calibration, everyday sentences
@@ -42,7 +42,7 @@ STUDENTS = {  # command: config, name of the model, groups of --set
 }
 TRANSLATED = ("tatoeba.train", *(f"parliament.{part}" for part in range(4)))
 MORE = ("more.0", "more.1")  # what en-fr translates, too, if models are trained further
-OTHER = "runs/text/tatoeba.other.en.bz2"  # without references
+HELD = "runs/text/held-out.bz2"  # what no translation may be
 DATA = (
     "Europarl v7, Tatoeba, message catalogues and documentation of {count} software projects (docs/models-data.md), "
     "and {phrases} of benchmarks/models_data.py, most of it as a Transformer translates it; newstest2014, the "
@@ -105,11 +105,14 @@ def translations(chosen: list[str], further: Path | None) -> Iterator[Command]:
             out, parts = f"runs/further{end}", TRANSLATED if end else (*TRANSLATED, *MORE)
             more += ["--nearest", "en" if end else "fr", "--workers", "6" if end else "8"]
         files = [f"runs/text/{part}.{'fr' if end else 'en'}.bz2" for part in parts]
-        words = script("distil.py", teacher, *files, "--out", out, *more)
+        words = script("distil.py", teacher, *files, "--out", out, "--held-out", HELD, *more)
         yield Command(f"translate{end}", words, Path(f"runs/logs/{Path(out).name}.done"), ("translate",))
-    if further and chosen != ["en-fr"]:  # whose translations they are
-        words = script("distil.py", str(further / FOLDERS["en-fr"]), OTHER, "--out", "runs/further", "--workers", "1")
-        yield Command("translate-other", words, Path("runs/logs/further-other.done"), ("translate",))
+    for end, side, model in (("", "en", "en-fr"), ("-back", "fr", "fr-en")) if further else ():
+        if chosen == [model]:  # it learns from sentences that the other one translates
+            continue
+        words = script("distil.py", str(further / FOLDERS[model]), f"runs/text/tatoeba.other.{side}.bz2")  # type: ignore[operator]
+        words += ["--out", f"runs/further{end}", "--held-out", HELD, "--workers", "1"]
+        yield Command(f"translate-other{end}", words, Path(f"runs/logs/further-other{end}.done"), ("translate",))
 
 
 def students(chosen: list[str], further: Path | None) -> Iterator[Command]:
@@ -135,7 +138,7 @@ def ship(chosen: list[str], further: Path | None, models: Path, device: str, lin
         sets["tatoeba"] = "runs/text/tatoeba.test"
         back, run = "-back" if name == "fr-en" else "", f"further-{name}" if further else name
         needed = [f"teacher{back}", f"translate{back}", FIRST[0], run]
-        needed += ["translate-other"] if name != "en-fr" else []
+        needed += ["translate-other"] * (name != "en-fr") + ["translate-other-back"] * (name != "fr-en")
         commands = [shown(one) for one in known if one.name in needed]
         words = script("ship.py", f"runs/{run}", model, "--models", str(models), "--device", device)
         words += ["--further", str(further / FOLDERS[model])] if further else []
@@ -243,7 +246,7 @@ def main() -> None:
     given.models = given.models or (more if given.further else new)
     given.students = given.students or list(STUDENTS)
     limit = time.monotonic() + 60 * given.minutes
-    needed = [*given.students, "en-fr"] if given.further else []
+    needed = [*given.students, "en-fr", "fr-en"] if given.further else []
     missing = [name for name in needed if not (given.further / place(name)).is_dir()]
     if missing:
         parser.error(f"{given.further} has no folder {place(missing[0])}; --further expects one like models.")

@@ -64,8 +64,9 @@ def data(tmp_path) -> Path:
         ("He says yes.", 'Il dit "oui".'),
     ]
     pack(tmp_path / "data/tatoeba/eng-fra.tsv.bz2", ["\t".join(pair) for pair in everyday])
-    for code, lines in (("deu", ["Hello, Tom.", "He says yes."]), ("spa", ["A red house!", "THE hidden, sentence!"])):
-        pack(tmp_path / f"data/tatoeba-{code}/eng-{code}.tsv.bz2", [f"{line}\t..." for line in lines])
+    english = ["Hello, Tom.", "He says yes", "A red house!", "THE hidden, sentence!"]
+    pack(tmp_path / "data/tatoeba-more/sentences.en.bz2", english)
+    pack(tmp_path / "data/tatoeba-more/sentences.fr.bz2", ["Tom est-il là?", "Qui est là?", "La PHRASE cachée"])
     pack(tmp_path / "data/hansards.en-fr/dev.text.bz2", [" ||| ".join(pair) for pair in pairs[:9]])
     pack(tmp_path / "data/hansards.en-fr/dev.gold.bz2", ["1-1 2p2"] * 9)
     return tmp_path / "data"
@@ -89,6 +90,8 @@ def test_the_text_has_no_sentence_of_a_test_set_and_french_as_it_is_printed(mode
     assert "«" in "".join(clean)
     assert "«" not in "".join(typed), "as it is typed, not as it is printed"
     assert found["tatoeba.other.en.bz2"] == ["Hello, Tom.", "A red house!"], "neither with French nor held out"
+    assert found["tatoeba.other.fr.bz2"] == ["Qui est là\u00a0?"], "neither with English nor held out"
+    assert "the hidden sentence" in found["held-out.bz2"]
     named = list(zip(found["tatoeba.named.en.bz2"], found["tatoeba.named.fr.bz2"], strict=True))
     names = [english.removeprefix("Is ").removesuffix(" here?") for english, _ in named]
     assert [french for _, french in named] == [f"{name.replace('Mr.', 'M.')} est-il là\u00a0?" for name in names]
@@ -195,7 +198,7 @@ def test_the_whole_script_with_tiny_sizes(models_data, data, tmp_path):
             for at in ("models-new", "models-further")
         ]
         assert cards[1]["commands"][:4] == cards[0]["commands"]
-        distilled = ["benchmarks/distil.py"] * (1 if folder == "en-fr-transformer" else 2)
+        distilled = ["benchmarks/distil.py"] * (2 if folder in ("en-fr-transformer", "fr-en") else 3)
         assert [one.split()[1] for one in cards[1]["commands"][4:]] == [*distilled, "train"]
         assert cards[1]["seconds"] > cards[0]["seconds"]
         assert cards[1]["weights"] != cards[0]["weights"]
@@ -205,6 +208,11 @@ def test_the_whole_script_with_tiny_sizes(models_data, data, tmp_path):
     before, after, mixed = (regard.load(tmp_path / run).model.state_dict() for run in (*pair, "runs/averaged"))
     for name, weights in mixed.items():  # up to int8
         assert (weights - before[name].lerp(after[name], 0.75)).abs().max() <= weights.abs().max() / 100
+    pack(tmp_path / "held.bz2", (tmp_path / "runs/distilled/tatoeba.train.en").read_text(encoding="utf-8").split("\n"))
+    distil = [sys.executable, BENCHMARKS / "distil.py", "runs/teacher", "runs/text/tatoeba.train.en.bz2"]
+    distil += ["--out", "held", "--held-out", "held.bz2", "--workers", "1", "--device", "cpu"]
+    assert subprocess.run(distil, cwd=tmp_path, capture_output=True, text=True).returncode == 0
+    assert not (tmp_path / "held/tatoeba.train.en").read_text(encoding="utf-8").strip(), "all are held out"
     refused = subprocess.run([*command, "--further", "nowhere"], cwd=tmp_path, capture_output=True, text=True)
     assert refused.returncode == 2
     assert "nowhere has no folder en-fr-transformer" in refused.stderr
