@@ -224,7 +224,7 @@ def page(card: dict[str, Any]) -> str:
         "",
         f"- **Data**: {card['data']}.",
         f"- **Licence**: {card['licence']}.",
-        f"- **Training**: {' and then '.join(f'`{one}`' for one in card['commands'])}, {seconds}{device}.",
+        f"- **Training**: {seconds}{device}, by the commands at the end.",
         f"- **Expects**: {expects['text']} text, {case}, sentences of at most {expects['longest']} tokens.",
         *(f"- **Bad at**: {one}." for one in card["bad_at"]),
         "",
@@ -244,6 +244,12 @@ def page(card: dict[str, Any]) -> str:
             f"| {source} | {written}{' *(' + ', '.join(flags) + ')*' if flags else ''} |".replace("\n", " ")
             for source, written, flags in card["sentences"]
         ),
+        "",
+        "The commands that trained it, one after another:",
+        "",
+        "```",
+        *card["commands"],
+        "```",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 

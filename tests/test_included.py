@@ -274,7 +274,8 @@ def test_a_card_is_made_by_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(card["sentences"]) == 20
     page = (folder / "CARD.md").read_text()
     assert "CC BY 2.0 FR" in page
-    assert "`regard train x` and then `regard train y`, 60 seconds" in page
+    assert "**Training**: 60 seconds" in page
+    assert "```\nregard train x\nregard train y\n```" in page
     said = run_here("models", folder).out
     assert "command     regard train x\n" in said
     assert "`" not in said
