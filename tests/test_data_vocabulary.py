@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from regard.data import segmentations
 from regard.data.segmentations import seeds_for
 from regard.data.subwords import Subwords, train_subwords
-from regard.data.vocabulary import Vocabulary, words
+from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.errors import DataError
 from regard.symbols import END, PAD, START, SYMBOLS, UNKNOWN
 from regard.text.normalise import rewrite
@@ -52,9 +52,10 @@ def test_begins_with_the_four_symbols(vocabulary):
 def test_spans_are_exact(kind, text):
     seen = rewrite(text).text.replace("▁", " ")  # without lone surrogates; SentencePiece reads ▁ as a space
     for vocabulary in (VOCABULARIES[kind], WITHOUT_BYTES.get(kind, VOCABULARIES[kind])):
-        ids, pieces, spans, words, kept = vocabulary.encode(text)
+        encoded = vocabulary.encode(text)
+        ids, pieces, spans, kept = encoded
         assert kept == text
-        assert len(ids) == len(pieces) == len(spans) == len(words)
+        assert len(ids) == len(pieces) == len(spans) == len(encoded.words)
         assert vocabulary.encode_many([text]) == [ids]
         reached = 0
         for index, piece, (start, end) in zip(ids, pieces, spans, strict=True):
@@ -98,7 +99,7 @@ def test_rewritten_text_keeps_spans_of_the_original(kind):
     assert "ﬁ" in "".join(got)
     if kind == "word":
         assert got == ["THE", "ﬁn", "E\u0301té", "Ⅷ", "CAT"]
-    assert words(text, encoded.spans)[-1] == 4
+    assert encoded.words[-1] == 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -116,14 +117,14 @@ def test_each_piece_knows_its_word():
     text = "  the cat  n'est\u2028pas "
     for vocabulary in VOCABULARIES.values():
         encoded = vocabulary.encode(text)
-        belongs = words(text, encoded.spans)
+        belongs = encoded.words
         assert sorted(set(belongs)) == [0, 1, 2, 3]
         assert belongs == sorted(belongs)
         for (start, end), word in zip(encoded.spans, belongs, strict=True):
             shown = "".join(text[start:end].split())
             assert shown in text.split()[word]
-    assert words("", []) == []
-    assert words("   ", [(0, 1)]) == [-1]
+    assert Tokenised([], [], [], "").words == []
+    assert Tokenised([5], [" "], [(0, 1)], "   ").words == [-1]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -21,7 +21,7 @@ from regard.corpora.phrasebook import generate
 from regard.data.pairs import PairEncoding, link_pieces
 from regard.data.prepare import prepare
 from regard.data.settings import DataConfig
-from regard.data.vocabulary import Vocabulary, words
+from regard.data.vocabulary import Vocabulary
 from regard.decode.settings import DecodeConfig
 from regard.errors import ConfigError, DataError
 from regard.evaluate.alignment import score_alignments
@@ -68,7 +68,7 @@ def test_the_word_of_each_piece_is_known_from_the_ids_alone(kind):
         encoded = vocabulary.encode(text)
         if 3 in encoded.ids:  # an unknown character is a letter, whatever it was
             continue
-        assert vocabulary.words_of(encoded.ids) == words(text, encoded.spans), text
+        assert vocabulary.words_of(encoded.ids) == encoded.words, text
     assert vocabulary.words_of([]) == []
 
 

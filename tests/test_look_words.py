@@ -225,7 +225,7 @@ def test_the_no_break_spaces_of_french_are_no_part_of_a_word():
     text = "a\u00a0? «\u202fb\u00a0»"
     spans = [("▁a", 0, 1), ("\u00a0?", 1, 3), ("▁«\u202f", 4, 6), ("b", 6, 7), ("\u00a0»", 7, 9)]
     pieces, places = [piece for piece, *_ in spans], [(start, end) for _, start, end in spans]
-    side = tokens_of(Tokenised([], pieces, places, [0, 1, 2, 3, 4], text), True)
+    side = tokens_of(Tokenised([], pieces, places, text), True)
     assert [token.text for token in side.tokens] == ["a", "?", "«", "b", "»", "</s>"]
     drawn = arrange(Trace.from_arrays(side, side, np.eye(6)))
     assert [label.text for label in drawn.rows] == [label.text for label in drawn.columns] == ["a", "?", "«", "b", "»"]

@@ -334,14 +334,11 @@ def _run(values: list[float], at: int) -> tuple[int, int]:
 
 def _starts(written: Tokenised) -> list[int]:
     """The tokens that begin a word or a mark."""
-    shown = [written.text[a:b].strip() for a, b in written.spans]
+    shown, words = [written.text[a:b].strip() for a, b in written.spans], written.words
     return [
         at
         for at in range(len(shown))
-        if at == 0
-        or written.words[at] != written.words[at - 1]
-        or not shown[at][:1].isalnum()
-        or not shown[at - 1][-1:].isalnum()
+        if at == 0 or words[at] != words[at - 1] or not shown[at][:1].isalnum() or not shown[at - 1][-1:].isalnum()
     ]
 
 

@@ -24,14 +24,21 @@ _WORD = re.compile(r"\S+")
 
 
 class Tokenised(NamedTuple):
-    """A text in pieces, without END: `spans` are code points [start, end) of `text`, and `words` is the index of the
-    white-space word of each piece."""
+    """A text in pieces, without END: `spans` are code points [start, end) of `text`."""
 
     ids: list[int]
     pieces: list[str]
     spans: list[Span]
-    words: list[int]
     text: str
+
+    @property
+    def words(self) -> list[int]:
+        """The index of the white-space word of each piece.
+
+        A piece of only white space belongs to the next word, or to the last one; without words the index is -1.
+        """
+        ends = [match.end() for match in _WORD.finditer(self.text)]
+        return [min(bisect_right(ends, start), len(ends) - 1) for start, _ in self.spans]
 
 
 class Vocabulary:
@@ -74,7 +81,7 @@ class Vocabulary:
         ids, pieces, spans = self.tokens.split(written.text)
         if written.starts is not None:
             spans = [written.original(*span) for span in spans]
-        return Tokenised(ids, pieces, spans, words(text, spans), text)
+        return Tokenised(ids, pieces, spans, text)
 
     def tokenised(self, ids: list[int]) -> Tokenised:
         """The same for the ids of a model's output.
@@ -88,7 +95,7 @@ class Vocabulary:
             return encoded
         ends = [min(len(self.decode(ids[: count + 1])), len(text)) for count in range(len(ids))]
         spans = list(pairwise(accumulate([0, *ends], max)))
-        return Tokenised(ids, self.pieces(ids), spans, words(text, spans), text)
+        return Tokenised(ids, self.pieces(ids), spans, text)
 
     def encode_many(self, texts: Iterable[str], end: bool = False) -> list[list[int]]:
         """The ids of many sentences, faster than `encode`; with `end`, each ends with END."""
@@ -120,7 +127,7 @@ class Vocabulary:
         return {piece: index for index, piece in enumerate(self.pieces(range(len(self))))}
 
     def words_of(self, ids: Iterable[int]) -> list[int]:
-        """The index of the white-space word of each id, like `words`, from the ids only.
+        """The index of the white-space word of each id, like `Tokenised.words`, from the ids only.
 
         The bytes of a character outside the vocabulary belong to its word.
         """
@@ -202,12 +209,3 @@ def made_from(folder: Path, name: str) -> str:
         return str(json.loads((folder / f"{name}.json").read_bytes())["made_from"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
-
-
-def words(text: str, spans: Iterable[Span]) -> list[int]:
-    """The index of the white-space word of `text` for each span.
-
-    A span of only white space belongs to the next word, or to the last one; without words the index is -1.
-    """
-    ends = [match.end() for match in _WORD.finditer(text)]
-    return [min(bisect_right(ends, start), len(ends) - 1) for start, _ in spans]
