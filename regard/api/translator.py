@@ -151,9 +151,11 @@ class Translator(Trained):
             if len(wanted) != len(texts):
                 raise DataError(f"Expected one prefix for each sentence, {len(texts)} in all; got {len(wanted)}.")
             prefixes, split = list(map(self.prefix_ids, wanted)), False
-        skipped = [max_tokens is not None and bool(self.too_long(given, max_tokens)) for given in texts]
+        skipped = [] if max_tokens is None else [at for at, one in enumerate(texts) if self.too_long(one, max_tokens)]
+        for at in skipped:
+            texts[at] = ""
         read = partial(drafts.split, most=self.experiment.data.max_length) if split else drafts.whole
-        parts = [read("" if skip else given, self.encode) for given, skip in zip(texts, skipped, strict=True)]
+        parts = [read(given, self.encode) for given in texts]
         sentences = [draft for part in parts for draft in part.drafts]
         if not terms:
             for draft in sentences:
@@ -168,23 +170,24 @@ class Translator(Trained):
         while todo:
             rows = [draft.encoded.ids for draft in todo]
             beams = search(rows, whole, prefixes=prefixes, progress=progress if todo is sentences else None, stop=stop)
-            for draft, hypotheses in zip(todo, beams, strict=True):
+            searched, todo = todo, []
+            for draft, hypotheses in zip(searched, beams, strict=True):
                 draft.found = hypotheses
-            todo = [draft for draft in todo if draft.stand_ins and not drafts.keeps(draft, self.target_vocabulary)]
-            for draft in todo:
-                drafts.leave_address(draft, self.encode)
+                if draft.stand_ins and not drafts.keeps(draft, self.target_vocabulary):
+                    drafts.leave_address(draft, self.encode)
+                    todo.append(draft)
         if terms:
             self._place_terms(self.termbase(terms), sentences, prefixes, config, stop)
         copied = None if unknown == "keep" else lexicon or {}
         self.spell(sentences, copied, split, terms)
         if split and not terms:
             self._recover_numbers(sentences, lambda rows: plain(rows, whole, stop=stop), copied)
-        translations = [
-            drafts.join(part, [self.candidates(draft, config, confidence) for draft in part.drafts]) for part in parts
-        ]
-        for place, skip in enumerate(skipped):
-            if skip:
-                translations[place] = dataclasses.replace(translations[place], finished="too long")
+        translations = []
+        for part in parts:
+            found = [self.candidates(draft, config, confidence) for draft in part.drafts]
+            translations.append(drafts.join(part, found))
+        for at in skipped:
+            translations[at] = dataclasses.replace(translations[at], finished="too long")
         return translations[0] if isinstance(text, str) else translations
 
     def _recover_numbers(
@@ -194,12 +197,17 @@ class Translator(Trained):
         """Translate the sentences that have lost a number again, with small numbers; a translation that has all numbers
         of its source then takes the place of the first one."""
         languages = self.source_language, self.target_language
-        again = [(draft, drafts.with_small_numbers(draft, *languages, self.encode)) for draft in sentences]
-        pairs = [(draft, small) for draft, small in again if small]
-        beams = search([small.encoded.ids for _, small in pairs]) if pairs else []
-        for (_, small), hypotheses in zip(pairs, beams, strict=True):
+        again: list[tuple[Draft, Draft]] = []
+        for draft in sentences:
+            if small := drafts.with_small_numbers(draft, *languages, self.encode):
+                again.append((draft, small))
+        if not again:
+            return
+        kept: list[tuple[Draft, Draft]] = []
+        for (draft, small), hypotheses in zip(again, search([one.encoded.ids for _, one in again]), strict=True):
             small.found = hypotheses
-        kept = [(draft, small) for draft, small in pairs if drafts.keeps(small, self.target_vocabulary)]
+            if drafts.keeps(small, self.target_vocabulary):
+                kept.append((draft, small))
         self.spell([small for _, small in kept], lexicon, True)
         for draft, small in kept:
             if small.texts and not flags.lost_numbers(draft.source, small.texts[0]):
@@ -232,8 +240,11 @@ class Translator(Trained):
         vocabulary = self.target_vocabulary
         unknown: list[tuple[Draft, int, list[int]]] = []
         for draft in sentences:
-            draft.texts = [vocabulary.decode(hypothesis.ids) for hypothesis in draft.found]
-            unknown += [(draft, at, one.ids) for at, one in enumerate(draft.found) if UNKNOWN in one.ids]
+            draft.texts = []
+            for at, hypothesis in enumerate(draft.found):
+                draft.texts.append(vocabulary.decode(hypothesis.ids))
+                if UNKNOWN in hypothesis.ids:
+                    unknown.append((draft, at, hypothesis.ids))
         if unknown and lexicon is not None and self.attends:
             pairs = [draft.encoded.ids for draft, _, _ in unknown], [ids for _, _, ids in unknown]
             for (draft, at, ids), weights in zip(unknown, self.weigh(*pairs), strict=True):
@@ -241,15 +252,18 @@ class Translator(Trained):
         if not split:
             return
         base, languages = self.termbase(terms) if terms else None, (self.source_language, self.target_language)
+        protected: list[Draft] = []
         for draft in sentences:
-            draft.texts = [drafts.end_alike(draft.words, text) for text in draft.texts]
-            draft.texts = [drafts.write_numbers(draft.words, text, *languages) for text in draft.texts]
-            if base:
-                draft.texts = [elide(text, base, draft.words, self.target_language) for text in draft.texts]
-            draft.texts = [drafts.restore(draft, text) for text in draft.texts]
-            if draft.capitals and not draft.protected:
-                draft.texts = [text.upper() for text in draft.texts]
-        protected = [draft for draft in sentences if draft.protected and not draft.stand_ins]
+            for at, text in enumerate(draft.texts):
+                text = drafts.end_alike(draft.words, text)
+                text = drafts.write_numbers(draft.words, text, *languages)
+                if base:
+                    text = elide(text, base, draft.words, self.target_language)
+                if draft.stand_ins:
+                    text = drafts.restore(draft, text)
+                draft.texts[at] = text.upper() if draft.capitals and not draft.protected else text
+            if draft.protected and not draft.stand_ins:
+                protected.append(draft)
         if protected:
             read = [draft.words for draft in protected for _ in draft.texts]
             linked = iter(self.link_words(read, [text for draft in protected for text in draft.texts], terms))
