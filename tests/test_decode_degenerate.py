@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from regard.api.flags import degenerate as flags
+from regard.api.flags import wrong_with
 
 ENGLISH = [
     *("the", "a", "one", "this", "small", "old", "red", "house", "man", "woman"),
@@ -14,6 +14,10 @@ FRENCH = [
     *("le", "la", "un", "ce", "petit", "vieux", "rouge", "maison", "homme", "femme"),
     *("chien", "voit", "trouve", "aime", "et", "avec", "près", "sous", "chaque", "rivière"),
 ]
+
+
+def flags(source: list[str], output: list[str]) -> list[str]:
+    return wrong_with(" ".join(source), " ".join(output), "end", same_language=False)
 
 
 def sentence(words: list[str], chance: random.Random) -> list[str]:

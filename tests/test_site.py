@@ -248,8 +248,8 @@ def test_vocabularies_split_and_join_alike(js: Engine, kind: str, form: str, low
     given = [text.replace("\ud800", "") for text in texts(80, seed=4)]
     found = js.ask(vocabulary=plain(vocabulary), name="encode", each=[[text] for text in given])
     for text, ours in zip(given, found, strict=True):
-        theirs = vocabulary.encode(text)._asdict()
-        assert ours == json.loads(json.dumps(theirs)), (text, theirs)
+        theirs = vocabulary.encode(text)
+        assert ours == json.loads(json.dumps({**theirs._asdict(), "words": theirs.words})), (text, theirs)
     draw = random.Random(5)
     rows = [[draw.randrange(3, len(vocabulary)) for _ in range(draw.randrange(12))] for _ in range(80)]
     rows += [vocabulary.encode(text).ids for text in given]
@@ -257,7 +257,8 @@ def test_vocabularies_split_and_join_alike(js: Engine, kind: str, form: str, low
     assert found == [vocabulary.words_of(row) for row in rows]
     found = js.ask(vocabulary=plain(vocabulary), name="tokenised", each=[[row] for row in rows])
     for row, ours in zip(rows, found, strict=True):
-        assert ours == json.loads(json.dumps(vocabulary.tokenised(row)._asdict())), row
+        theirs = vocabulary.tokenised(row)
+        assert ours == json.loads(json.dumps({**theirs._asdict(), "words": theirs.words})), row
 
 
 def test_unknown_words_are_copied_alike(js: Engine) -> None:

@@ -72,7 +72,7 @@ def test_dropout_is_where_the_settings_say(name: str, monkeypatch: pytest.Monkey
             dropped.append(tuple(x.shape))
         return x
 
-    for place in ("regard.layers.dropout", "regard.layers.transformer", "torch.nn.functional"):
+    for place in ("regard.kernels.choose", "regard.layers.transformer", "torch.nn.functional"):
         monkeypatch.setattr(f"{place}.dropout", dropout)
     changes, shapes = DROPPED[name]
     model_name = name.split(",")[0]

@@ -53,39 +53,31 @@ _SMALL = re.compile(rf"[$€£¥]\s?(\d)(?![.,]?\d)|(?<![\d.,])(\d)\s?(?:[%$€�
 
 
 def wrong_with(source: str, translation: str, finished: str, same_language: bool) -> list[str]:
-    """The flags of one sentence and its translation."""
+    """The flags of one sentence and its translation; an empty list where nothing is wrong.
+
+    * "number": see `lost_numbers`.
+    * "empty": the source has words and the translation none.
+    * "loop": a word four times in a row, two to four words three times, five or more twice, or a few characters eight
+      times; unless the source loops.
+    * "copy": the translation is the source again, wholly or nearly, ignoring case, and should be in another language.
+    * "length": the search was cut.
+    """
     read, wrote = source.split(), translation.split()
     found = ["number"] if lost_numbers(source, translation) else []
-    found += degenerate(read, wrote)
-    if same_language and "copy" in found:
-        found.remove("copy")
-    if "loop" not in found and _STUTTER.search(translation[:10_000]) and not _STUTTER.search(source[:10_000]):
-        found += [] if loops(read) else ["loop"]
-    return [*found, "length"] if finished == "length" else found
-
-
-def degenerate(source: Sequence[str], output: Sequence[str]) -> list[str]:
-    """What is wrong with `output` as a translation of `source`, both as words; an empty list where nothing is.
-
-    * "empty": the source holds words and the output none.
-    * "loop": a word four times in a row, two to four words three times, five or more twice; unless the source loops.
-    * "copy": the output is the source again, wholly or nearly, ignoring case.
-    """
-    if not source:
-        return []
-    if not output:
-        return ["empty"]
-    found: list[str] = []
-    if loops(output) and not loops(source):
+    if read and not wrote:
+        found.append("empty")
+    if read and loops(wrote) and not loops(read):
         found.append("loop")
-    before, after = list(map(str.casefold, source)), list(map(str.casefold, output))
+    before, after = list(map(str.casefold, read)), list(map(str.casefold, wrote))
     common = (Counter(before) & Counter(after)).total()  # in any order: at least as many, and quickly counted
-    if 2 * common / (len(before) + len(after)) >= COPIED:
+    if common and not same_language and 2 * common / (len(before) + len(after)) >= COPIED:
         words = sum(any(map(str.isalpha, word)) for word in before)
         # The share of words in common, in order: 2 * common / words of both.
         if words >= WORDS and SequenceMatcher(None, before, after, autojunk=False).ratio() >= COPIED:
             found.append("copy")
-    return found
+    if "loop" not in found and _STUTTER.search(translation[:10_000]) and not _STUTTER.search(source[:10_000]):
+        found += [] if loops(read) else ["loop"]
+    return [*found, "length"] if finished == "length" else found
 
 
 def loops(words: Sequence[str]) -> bool:

@@ -322,6 +322,16 @@ def dropout(x: Tensor, p: float) -> Tensor:
     return cpu.dropout(x, p) if x.is_cpu else torch.nn.functional.dropout(x, p)
 
 
+class Dropout(nn.Dropout):
+    """nn.Dropout by `dropout`: zero a share p of the elements and scale the rest by 1 / (1 - p), in training only.
+
+    It draws other numbers than nn.Dropout, which models use whose earlier runs must be reproduced by the same seed.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return dropout(x, self.p) if self.training and self.p else x
+
+
 def known_full(lengths: Tensor, size: int) -> bool:
     """Whether every row is known to fill all of `size`, so that no mask is needed. Lengths on a GPU are not read."""
     return lengths.is_cpu and not torch.compiler.is_compiling() and bool((lengths == size).all())

@@ -11,24 +11,17 @@ from torch.autograd.function import once_differentiable
 ARM = platform.machine() in ("aarch64", "arm64")
 
 
-def tanh_(x: Tensor) -> Tensor:
-    """x.tanh_(). On 64-bit Arm numpy needs 40 % of the time of torch, but has one thread."""
-    if ARM and x.dtype == torch.float32 and torch.get_num_threads() <= 2:
-        numbers = x.numpy()
-        np.tanh(numbers, out=numbers)
-        return x
-    return x.tanh_()
-
-
-def additive_scores(query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
+class AdditiveScores(torch.autograd.Function):
     """v^T tanh(q + k): query [..., T, D] and keys [..., S, D], both projected, and v [D] -> scores [..., T, S]."""
-    return _Additive.apply(query, keys, v)
 
-
-class _Additive(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, keys: Tensor, v: Tensor) -> Tensor:
-        hidden = tanh_(query.unsqueeze(-2) + keys.unsqueeze(-3))  # [..., T, S, D]
+        hidden = query.unsqueeze(-2) + keys.unsqueeze(-3)  # [..., T, S, D]
+        # On 64-bit Arm numpy needs 40 % of the time of torch, but has one thread.
+        if ARM and hidden.dtype == torch.float32 and torch.get_num_threads() <= 2:
+            np.tanh(hidden.numpy(), out=hidden.numpy())
+        else:
+            hidden.tanh_()
         ctx.save_for_backward(hidden, v)
         return hidden @ v
 
@@ -42,6 +35,8 @@ class _Additive(torch.autograd.Function):
         d_keys = d_hidden.squeeze(-3) if grad.shape[-2] == 1 else d_hidden.sum(-3)
         return d_hidden.sum(-2), d_keys, d_v
 
+
+additive_scores = AdditiveScores.apply
 
 DROPOUT_STEPS = 2**16  # a share is rounded to a multiple of 1 / 65536
 

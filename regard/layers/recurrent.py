@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from regard.core.cells import SHUT, Blend, update_keeps
 from regard.core.products import Linear, matmul
-from regard.kernels.choose import gru, gru_reset_after, lstm, or_library
+from regard.kernels.choose import Dropout, gru, gru_reset_after, lstm, or_library
 from regard.kernels.recur import recur
-from regard.layers.dropout import Dropout
 
 
 class GateInputs(nn.Module):

@@ -34,9 +34,9 @@ from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS
 from regard.core.products import Linear
 from regard.core.scores import SCORES, make_score
+from regard.kernels.choose import Dropout
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
-from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GRU_CELLS, GateInputs, GRUEncoder, ResetAfterGRU
 from regard.models.contract import AttentionLayout, EncoderDecoder, State, check_batch
 from regard.symbols import START

@@ -30,10 +30,9 @@ from regard.core.attend import Memory
 from regard.core.cells import update_keeps
 from regard.core.products import Linear
 from regard.core.scores import uniform
-from regard.kernels.choose import gru_reset_after, linear_over_steps
+from regard.kernels.choose import Dropout, gru_reset_after, linear_over_steps
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
-from regard.layers.dropout import Dropout
 from regard.layers.recurrent import GateInputs, GRUEncoder, LSTMState, StackedLSTM, reverse_words
 from regard.models.bahdanau import RECIPES, Bahdanau, Decoder, Sizes, initialise, maxout, rnnsearch_config
 from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch

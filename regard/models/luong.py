@@ -32,9 +32,9 @@ from regard.core.normalise import NORMALISERS, GaussianWindow, Window
 from regard.core.products import Linear, cast
 from regard.core.scores import SCORES, Location
 from regard.errors import ConfigError
+from regard.kernels.choose import Dropout
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
-from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
 from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 

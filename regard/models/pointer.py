@@ -43,9 +43,9 @@ from regard.core.masks import padding_mask
 from regard.core.products import Linear
 from regard.core.scores import Covered
 from regard.errors import ConfigError
+from regard.kernels.choose import Dropout
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
-from regard.layers.dropout import Dropout
 from regard.layers.recurrent import LSTMState, StackedLSTM, reverse_words
 from regard.models.contract import AttentionLayout, EncoderDecoder, check_batch
 from regard.symbols import UNKNOWN

@@ -42,9 +42,8 @@ from regard.core.normalise import NORMALISERS, Causal
 from regard.core.products import Linear
 from regard.core.scores import COMPARISONS
 from regard.errors import ConfigError
-from regard.kernels.choose import known_full
+from regard.kernels.choose import Dropout, known_full
 from regard.layers.attention import Attention
-from regard.layers.dropout import Dropout
 from regard.layers.past import EMPTY_PAST, Carry, Past
 from regard.layers.transformer import (
     JOINS,

@@ -21,8 +21,8 @@ from regard.config import Settings, setting
 from regard.core.normalise import NORMALISERS, Causal
 from regard.core.products import Linear
 from regard.core.scores import COMPARISONS
+from regard.kernels.choose import Dropout
 from regard.layers.attention import Attention
-from regard.layers.dropout import Dropout
 from regard.layers.past import EMPTY_PAST, Past
 from regard.layers.transformer import JOINS, FeedForward, Heads, SelfAttention, TransformerLayer, last_norm
 from regard.layers.transformer_parts import PLACES, self_score
