@@ -83,6 +83,7 @@ class Draft:
     capitals: bool = False  # whether words in capitals are read as ordinary ones; the translation is in capitals
     found: list[Hypothesis] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
+    candidates: list[Translation] = field(default_factory=list)  # the different ones, the best first
     unplaced: list[str] = field(default_factory=list)  # terms that could not be placed
 
 
@@ -289,13 +290,13 @@ def copy_unknown(
     return "".join(part + word for part, word in zip(parts, [*pieces, ""], strict=True))
 
 
-def join(text: Text, sentences: list[list[Translation]]) -> Translation:
+def join(text: Text) -> Translation:
     """The translation of a text from those of its sentences: the best of each, the second best, ..."""
     if len(text.drafts) == 1 and text.drafts[0].span == (0, len(text.text)):
-        return sentences[0][0]
+        return text.drafts[0].candidates[0]
     group: list[Translation] = []
-    for rank in range(max(map(len, sentences))):
-        chosen = [candidates[min(rank, len(candidates) - 1)] for candidates in sentences]
+    for rank in range(max(len(draft.candidates) for draft in text.drafts)):
+        chosen = [draft.candidates[min(rank, len(draft.candidates) - 1)] for draft in text.drafts]
         flags = {*(flag for part in chosen for flag in part.flags), *(["cut"] if text.cut else [])}
         parts, reached = [], 0
         for draft, part in zip(text.drafts, chosen, strict=True):

@@ -7,7 +7,7 @@ are imported when they are needed.
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
@@ -180,12 +180,15 @@ class Translator(Trained):
             self._place_terms(self.termbase(terms), sentences, prefixes, config, stop)
         copied = None if unknown == "keep" else lexicon or {}
         self.spell(sentences, copied, split, terms)
-        if split and not terms:
-            self._recover_numbers(sentences, lambda rows: plain(rows, whole, stop=stop), copied)
-        translations = []
-        for part in parts:
-            found = [self.candidates(draft, config, confidence) for draft in part.drafts]
-            translations.append(drafts.join(part, found))
+        lost: list[Draft] = []
+        for draft in sentences:
+            draft.candidates = self.candidates(draft, config, confidence)
+            if "number" in draft.candidates[0].flags:
+                lost.append(draft)
+        if lost and split and not terms:
+            for draft in self._recover_numbers(lost, lambda rows: plain(rows, whole, stop=stop), copied):
+                draft.candidates = self.candidates(draft, config, confidence)
+        translations = list(map(drafts.join, parts))
         for at in skipped:
             translations[at] = dataclasses.replace(translations[at], finished="too long")
         return translations[0] if isinstance(text, str) else translations
@@ -193,26 +196,22 @@ class Translator(Trained):
     def _recover_numbers(
         self, sentences: list[Draft], search: Callable[[list[list[int]]], list[list[Hypothesis]]],
         lexicon: Mapping[str, str] | None,
-    ) -> None:  # fmt: skip
-        """Translate the sentences that have lost a number again, with small numbers; a translation that has all numbers
-        of its source then takes the place of the first one."""
+    ) -> Iterator[Draft]:  # fmt: skip
+        """Translate sentences that have lost a number again, with small numbers; where the translation then has all
+        numbers of its source, it takes the place of the first one, and the draft is yielded."""
         languages = self.source_language, self.target_language
-        again: list[tuple[Draft, Draft]] = []
-        for draft in sentences:
-            if small := drafts.with_small_numbers(draft, *languages, self.encode):
-                again.append((draft, small))
-        if not again:
-            return
-        kept: list[tuple[Draft, Draft]] = []
-        for (draft, small), hypotheses in zip(again, search([one.encoded.ids for _, one in again]), strict=True):
+        again = [(draft, drafts.with_small_numbers(draft, *languages, self.encode)) for draft in sentences]
+        pairs = [(draft, small) for draft, small in again if small]
+        beams = search([small.encoded.ids for _, small in pairs]) if pairs else []
+        for (_, small), hypotheses in zip(pairs, beams, strict=True):
             small.found = hypotheses
-            if drafts.keeps(small, self.target_vocabulary):
-                kept.append((draft, small))
+        kept = [(draft, small) for draft, small in pairs if drafts.keeps(small, self.target_vocabulary)]
         self.spell([small for _, small in kept], lexicon, True)
         for draft, small in kept:
             if small.texts and not flags.lost_numbers(draft.source, small.texts[0]):
                 draft.words, draft.encoded, draft.stand_ins = small.words, small.encoded, small.stand_ins
                 draft.found, draft.texts = small.found, small.texts
+                yield draft
 
     @torch.inference_mode()
     def search(
