@@ -25,11 +25,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.core.nested import device_of
 from regard.decode.hypothesis import Ended, Hypothesis
 from regard.decode.rules import NEVER, apply_rules, banned, best, padded
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import PLAIN, Advanced, SearchRequest, is_host, room_for, take_steps
+from regard.decode.steps import PLAIN, Advanced, SearchRequest, is_host, take_steps
 from regard.decode.terms import Wanted, after_step, by_banks, forbid, next_tokens, want, write_token
 from regard.kernels.choose import beam_kernels
 from regard.models.contract import SequenceModel, State
@@ -114,10 +113,12 @@ def beam_search(
 
     Only hypotheses with all terms of their row end; where there is none, those that were cut are given.
     """
-    steps, device = max(limits.tolist(), default=0), device_of(state)
-    beam = begin(limits, room_for(steps, device), device, config, request)
-    step = partial(advance, config=config, observe=request.observe)
-    return take_steps(model, step, beam, state, steps, partial(hypotheses_of, config=config), request)
+    parts = (
+        partial(begin, config=config, request=request),
+        partial(advance, config=config, observe=request.observe),
+        partial(hypotheses_of, config=config),
+    )
+    return take_steps(model, *parts, state, limits, request)
 
 
 def begin(limits: Tensor, T: int, device: torch.device, config: DecodeConfig, request: SearchRequest) -> BeamState:
@@ -127,29 +128,26 @@ def begin(limits: Tensor, T: int, device: torch.device, config: DecodeConfig, re
     """
     A, K, k = len(limits), config.beam, 1 if is_host(device) else config.beam
     limits = limits.to(device, non_blocking=True)  # the device may still read the source
-
-    def full(value: float, *shape: int, dtype: torch.dtype = torch.long) -> Tensor:
-        return torch.full((A, *shape), value, dtype=dtype, device=limits.device)
-
-    never = full(NEVER, K, dtype=torch.float64)
+    none, no = limits.new_zeros(A, K), limits.new_zeros(A, dtype=torch.bool)  # [A, K], [A]
+    never = limits.new_full((A, K), NEVER, dtype=torch.float64)
     lengths = torch.arange(1, T + 2, dtype=torch.float64, device=limits.device)  # [T + 1]
     return BeamState(
         row=torch.arange(A, device=limits.device),
         limit=limits,
         bound=config.penalty(limits.double()),
         penalties=config.penalty(lengths).expand(A, -1),
-        length=full(0),
-        done=full(0, dtype=torch.bool),
-        broken=full(0, dtype=torch.bool),
-        token=full(START, k),
-        total=F.pad(full(0.0, 1, dtype=torch.float64), (0, k - 1), value=NEVER),
-        tokens=full(PAD, T + 1, K),
-        parents=full(0, T + 1, K),
-        logprobs=full(0.0, T + 1, K, dtype=torch.float32),
-        written=full(PAD, K, T + 1) if config.no_repeat_ngram else None,
+        length=limits.new_zeros(A),
+        done=no,
+        broken=no.clone(),
+        token=limits.new_full((A, k), START),
+        total=F.pad(limits.new_zeros(A, 1, dtype=torch.float64), (0, k - 1), value=NEVER),
+        tokens=limits.new_full((A, T + 1, K), PAD),
+        parents=limits.new_zeros(A, T + 1, K),
+        logprobs=limits.new_zeros(A, T + 1, K, dtype=torch.float32),
+        written=limits.new_full((A, K, T + 1), PAD) if config.no_repeat_ngram else None,
         prefix=None if request.prefixes is None else padded(request.prefixes, limits.device),
         wanted=None if request.terms is None else want(request.terms, K, limits.device),
-        finished=FinishedHypotheses(never, never.clone(), full(0, K), full(0, K), full(0.0, K, dtype=torch.float32)),
+        finished=FinishedHypotheses(never, never.clone(), none, none.clone(), none.float()),
     )
 
 

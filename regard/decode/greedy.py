@@ -8,11 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.core.nested import device_of
 from regard.decode.hypothesis import Ended, Hypothesis
 from regard.decode.rules import apply_rules, padded
 from regard.decode.settings import DecodeConfig
-from regard.decode.steps import PLAIN, Advanced, SearchRequest, room_for, take_steps
+from regard.decode.steps import PLAIN, Advanced, SearchRequest, take_steps
 from regard.models.contract import SequenceModel, State
 from regard.symbols import END, PAD, START
 
@@ -92,10 +91,12 @@ def follow(
     request: SearchRequest = PLAIN,
 ) -> list[Hypothesis]:
     """Write one token after another for each row of `state`, until END or the row's longest length `limits` [B]."""
-    steps, device = max(limits.tolist(), default=0), device_of(state)
-    path = begin(limits, room_for(steps, device), device, request.prefixes, drawn)
-    step = partial(advance, config=config, choose=choose)
-    return take_steps(model, step, path, state, steps, partial(hypotheses_of, config=config), request)
+    parts = (
+        partial(begin, prefixes=request.prefixes, drawn=drawn),
+        partial(advance, config=config, choose=choose),
+        partial(hypotheses_of, config=config),
+    )
+    return take_steps(model, *parts, state, limits, request)
 
 
 def begin(

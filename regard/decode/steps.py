@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from regard.core.nested import map_nested
+from regard.core.nested import device_of, map_nested
 from regard.decode.captured import captured_steps
 from regard.decode.terms import Terms
 from regard.errors import DataError
@@ -57,18 +57,23 @@ Advanced = tuple[AnySearch, Tensor | None]  # and the rows of the model that con
 
 def take_steps(
     model: SequenceModel,
+    begin: Callable[[Tensor, int, torch.device], AnySearch],
     advance: Callable[[AnySearch, Tensor], Advanced[AnySearch]],
-    search: AnySearch,
-    state: State,
-    steps: int,
     hypotheses_of: Callable[[AnySearch], list[Found]],
+    state: State,
+    limits: Tensor,
     request: SearchRequest,
 ) -> list[Found]:
-    """Advance `search` from `state` until every sentence is done, at most by `steps`: the hypotheses of each sentence.
+    """Search from `state` until every sentence is done, none longer than `limits` [B]: the hypotheses of each sentence.
 
+    `begin(limits, T, device)` makes a search with room for T tokens, and `advance` continues each sentence by a token.
     A search that is stopped gives what it has. On a GPU a step is captured as a CUDA graph where the model allows it,
     unless each of them is observed or terms are wanted.
     """
+    if not len(limits):
+        return []
+    device, steps = device_of(state), int(limits.max())
+    search = begin(limits, steps if is_host(device) else -(-steps // 64) * 64, device)  # few sizes for all on a GPU
     largest = max(map(max, filter(None, request.prefixes or ())), default=-1)
     found: dict[int, Found] = {}
 
@@ -85,16 +90,9 @@ def take_steps(
     def collect(some: AnySearch) -> None:
         found.update(zip(some.row.tolist(), hypotheses_of(some), strict=True))
 
-    if not len(search.row):
-        return []
-    beams, on_gpu = search.token.shape[1], not is_host(search.done.device)
+    beams, on_gpu = search.token.shape[1], not is_host(device)
     if on_gpu and torch.is_autocast_enabled("cuda") and hasattr(state, "memory"):
-        dtype = torch.get_autocast_dtype("cuda")  # keys and values are cast once for a search, not at every step
-
-        def cast(x: Tensor) -> Tensor:
-            return x.to(dtype) if x.dtype == torch.float32 and x.dim() > 2 else x
-
-        state = state._replace(memory=map_nested(state.memory, cast))
+        state = state._replace(memory=map_nested(state.memory, cast_once))
     if beams > 1:
         state = take(state, torch.arange(len(search.row), device=search.row.device).repeat_interleave(beams))
     kind = largest, getattr(advance, "func", advance), *getattr(advance, "keywords", {}).values()
@@ -103,6 +101,11 @@ def take_steps(
     if not (capturable and captured_steps(model, step, kind, search, state, steps, collect, request.stop)):
         plain_steps(partial(step, for_steps(model)), search, with_room(state, ROOM), steps, collect, request.stop)
     return [found[row] for row in sorted(found)]
+
+
+def cast_once(x: Tensor) -> Tensor:
+    """Keys and values in the dtype of autocast, cast once for a search and not at every step."""
+    return x.to(torch.get_autocast_dtype("cuda")) if x.dtype == torch.float32 and x.dim() > 2 else x
 
 
 def plain_steps(
@@ -141,11 +144,6 @@ def plain_steps(
         elif not rows.is_cpu or not torch.equal(rows, torch.arange(len(rows))):
             state = take_beams(state, rows)
     collect(search)
-
-
-def room_for(steps: int, device: torch.device) -> int:
-    """The steps that a search keeps room for; on a GPU few sizes for all searches."""
-    return steps if is_host(device) else -(-steps // 64) * 64
 
 
 def is_host(device: torch.device) -> bool:
