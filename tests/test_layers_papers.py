@@ -13,10 +13,10 @@ from regard.core.attend import Memory, attend
 from regard.core.cells import update_keeps, update_writes
 from regard.core.masks import padding_mask
 from regard.core.normalise import GaussianWindow, Window, causal_softmax, entmax15, softmax, sparsemax
+from regard.core.past import EMPTY_PAST
 from regard.core.scores import Additive, dot, scaled_dot
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
-from regard.layers.past import EMPTY_PAST
 from regard.layers.recurrent import (
     GateInputs,
     GRUEncoder,

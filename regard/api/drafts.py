@@ -14,10 +14,10 @@ from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
 from regard.evaluate.confidence import Confidence
 from regard.files.place import spell
-from regard.files.segment import Segment, Sentence, as_it_is, find_addresses, has_words, join_sentences, protect
+from regard.files.segment import PROTECTED, Segment, Sentence, as_it_is, find_addresses, join_sentences, protect
 from regard.symbols import UNKNOWN
 from regard.text.normalise import well_formed
-from regard.text.sentences import Span, sentences_of_lines, split_clauses
+from regard.text.sentences import Span, has_words, sentences_of_lines, split_clauses
 
 Encode = Callable[[str], Tokenised]
 # Read instead of the only address of a sentence: models copy this name, and write the preposition that it needs.
@@ -123,7 +123,7 @@ def split(text: str, encode: Encode, most: int) -> Text:
 def read(text: str, span: Span, typed: Tokenised, encode: Encode) -> Draft:
     """The draft of a sentence: without what must not change, and in lower case if it is in capitals."""
     source = text[slice(*span)]
-    draft = Draft(span, source, typed, source, protect(source))
+    draft = Draft(span, source, typed, source, protect(source) if PROTECTED.search(source) else None)
     if draft.protected:
         draft.words = draft.protected.text
         draft.encoded = encode(draft.words)

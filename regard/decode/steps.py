@@ -75,7 +75,7 @@ def take_steps(
     device, steps = device_of(state), int(limits.max())
     search = begin(limits, steps if is_host(device) else -(-steps // 64) * 64, device)  # few sizes for all on a GPU
     largest = max(map(max, filter(None, request.prefixes or ())), default=-1)
-    found: dict[int, Found] = {}
+    found: list[Any] = [None] * len(limits)
 
     def step(stepped: Any, search: AnySearch, state: State) -> tuple[AnySearch, State, Tensor | None]:
         logits, state = stepped.step(search.token.flatten(), state)
@@ -88,7 +88,8 @@ def take_steps(
         return after, state, rows
 
     def collect(some: AnySearch) -> None:
-        found.update(zip(some.row.tolist(), hypotheses_of(some), strict=True))
+        for row, hypotheses in zip(some.row.tolist(), hypotheses_of(some), strict=True):
+            found[row] = hypotheses
 
     beams, on_gpu = search.token.shape[1], not is_host(device)
     if on_gpu and torch.is_autocast_enabled("cuda") and hasattr(state, "memory"):
@@ -100,7 +101,7 @@ def take_steps(
     capturable = on_gpu and steps_path(model, "cuda", observed).name != "plain"
     if not (capturable and captured_steps(model, step, kind, search, state, steps, collect, request.stop)):
         plain_steps(partial(step, for_steps(model)), search, with_room(state, ROOM), steps, collect, request.stop)
-    return [found[row] for row in sorted(found)]
+    return found
 
 
 def cast_once(x: Tensor) -> Tensor:

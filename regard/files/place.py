@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from regard.files.segment import Aligned, Segment, Tag, as_it_is, has_words
-from regard.text.sentences import Span, split_words, trim
+from regard.files.segment import Aligned, Segment, Tag, as_it_is
+from regard.text.sentences import Span, has_words, split_words, trim
 
 
 class Fragment(NamedTuple):

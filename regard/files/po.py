@@ -13,8 +13,8 @@ from typing import NamedTuple
 from regard.errors import DataError
 from regard.files import html
 from regard.files.place import spell
-from regard.files.segment import SIZED, Builder, Part, Review, Segment, as_it_is, find_placeholders, framed, has_words
-from regard.text.sentences import after_label
+from regard.files.segment import SIZED, Builder, Part, Review, Segment, as_it_is, find_placeholders, framed
+from regard.text.sentences import after_label, has_words
 
 _LINE = re.compile(r'\s*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d{1,3}\])?)\s*)?"((?:[^"\\]|\\.)*)"\s*')
 _ESCAPED = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-from regard.text.sentences import Span, sentences_of_lines, split_clauses, split_words
+from regard.text.sentences import Span, has_words, sentences_of_lines, split_clauses, split_words
 
 # open and close: a pair; void: markup without a partner, in the order of the source; word: a named placeholder, which
 # may move freely; argument: a placeholder identified by its order (%s); break: replaces white space.
@@ -138,7 +138,7 @@ _MARKS = ".,;:!?…)]}'’»”"  # at the end of an address, part of the senten
 _DIGITS = r"(?<!\d)\d{50,}"  # not a number that a sentence has; a model would write it digit by digit
 _CODE = r"``[^`\n]{1,200}``|`[^`\n]{1,200}`"  # as in messages of programs; few vocabularies have the sign
 _OTHERS = rf"{_CODE}|<%|[$#]?\{{|%[A-Z][A-Z_]+%|{SYMBOL.pattern}|{_DIGITS}"
-_START = re.compile(
+PROTECTED = re.compile(  # what a placeholder or an address begins with
     rf"(?P<address>{ADDRESS.pattern})|(?<![\w%])%%|%(?:prog|default)\b|(?P<printf>(?:(?<!\d)(?<!\d\s)|(?=%[sd](?!\w)|%\.\d)){_PRINTF})|{_OTHERS}"
 )
 # In a format string every % begins a directive.
@@ -185,7 +185,7 @@ def _each_placeholder(text: str, directives: bool) -> Iterator[tuple[Span, Kind]
             first = opened.pop()
             if brace.end() - first <= _LONGEST:
                 braces[first] = brace.end()
-    start_of = _DIRECTIVE if directives else _START
+    start_of = _DIRECTIVE if directives else PROTECTED
     while match := start_of.search(text, at):
         start, end = match.span()
         kind: Kind = "word"
@@ -320,8 +320,6 @@ class Builder:
 
 def protect(text: str) -> Segment | None:
     """A sentence without its placeholders and addresses, which become tags; None if it has none."""
-    if not _START.search(text):
-        return None
     builder = Builder()
     builder.words(text)
     built = builder.build(text)
@@ -345,11 +343,6 @@ def keep_outer_breaks(built: Segment) -> Segment:
     ends = 0, len(built.text.rstrip(" "))
     tags = (tag._replace(kind="void") if tag.kind == "break" and tag.at in ends else tag for tag in built.tags)
     return built._replace(tags=tuple(tags))
-
-
-def has_words(text: str) -> bool:
-    """Whether there is a letter or a digit to translate."""
-    return any(map(str.isalnum, text))
 
 
 def take_sentences(text: str, line: int) -> list[Span]:

@@ -11,8 +11,9 @@ from xml.sax.saxutils import quoteattr
 
 from regard.errors import DataError
 from regard.files import html
-from regard.files.segment import Builder, Part, Review, Segment, has_words
+from regard.files.segment import Builder, Part, Review, Segment
 from regard.files.xml import InertXML
+from regard.text.sentences import has_words
 
 _UNITS = ("trans-unit", "segment")  # 1.2, 2.0
 _UNTRANSLATABLE = frozenset(("alt-trans", "matches", "glossary", "notes"))  # contain sources that are not translated

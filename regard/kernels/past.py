@@ -1,4 +1,4 @@
-"""`layers.past.Past` for a search that owns its state: the same methods, but written in place into larger buffers.
+"""`core.past.Past` for a search that owns its state: the same methods, but written in place into larger buffers.
 
 `Past.append` copies all earlier steps; these write the new step only. A step invalidates the state before it: `take` it
 first to keep a copy.
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.core.nested import map_nested
+from regard.core.past import Past
 from regard.kernels.choose import or_triton
 
 
@@ -102,19 +103,17 @@ def change_places(state: Any, rows: Tensor, beams: int) -> Any:
 
 def with_room(state: Any, steps: int, fixed: bool = False) -> Any:
     """The same state with room for `steps` steps, counted from the first, in every past that it holds."""
-    if not isinstance(state, tuple):
-        return state
-    if hasattr(state, "append"):
-        tensors: tuple[Tensor, ...] = state.tensors  # type: ignore[attr-defined]
-        filled = getattr(state, "filled", tensors[0].shape[-2])
-        buffers = tuple(_room(tensor, steps) for tensor in tensors)
+
+    def widen(past: Past | RoomyPast | FixedPast) -> RoomyPast | FixedPast:
+        filled = getattr(past, "filled", past.tensors[0].shape[-2])
+        buffers = tuple(_room(tensor, steps) for tensor in past.tensors)
         if not fixed:
             return RoomyPast(buffers, filled)
         if not isinstance(filled, Tensor):
-            filled = torch.full((len(tensors[0]),), filled, device=tensors[0].device)
+            filled = torch.full((len(buffers[0]),), filled, device=buffers[0].device)
         return FixedPast(buffers, filled)
-    parts = [with_room(part, steps, fixed) for part in state]
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+
+    return map_nested(state, widen, (Past, RoomyPast, FixedPast))
 
 
 def grow(buffer: Tensor, needed: int) -> Tensor:

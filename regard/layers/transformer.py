@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory
 from regard.core.blocks import Blocks
+from regard.core.past import EMPTY_PAST, Carry, Past
 from regard.core.products import Linear
 from regard.errors import ConfigError
 from regard.kernels.choose import Dropout, dropout, or_triton
 from regard.layers.attention import Attention
-from regard.layers.past import EMPTY_PAST, Carry, Past
 
 Rotation = Callable[[Tensor], Tensor]  # queries or keys [B, H, T, D/H] -> the same shape, rotated by their positions
 

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.attend import Look, Memory, Score
+from regard.core.past import Carry
 from regard.core.positions import LearnedPositions, rotate_by, sinusoid
 from regard.core.products import Linear
 from regard.core.scores import COMPARISONS, Relative, alibi, clip_distances
 from regard.errors import ConfigError
 from regard.layers.attention import Attention
-from regard.layers.past import Carry
 from regard.layers.transformer import NO_PLACES, FeedForward, Heads, Places, SelfAttention, xavier
 
 # --- positions: embedded tokens [B, T, D] at positions [T] -> what the layers read, and what their attention needs

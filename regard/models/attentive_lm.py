@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.normalise import NORMALISERS
+from regard.core.past import Past
 from regard.core.products import Linear
 from regard.core.scores import SCORES, project_keys
 from regard.errors import ConfigError
 from regard.layers.attention import Attention
-from regard.layers.past import Past
 from regard.layers.recurrent import LSTMState, StackedLSTM
 from regard.models.contract import AttentionLayout, TextModel, check_bound
 from regard.models.lstm_lm import RECIPES as RECIPES  # the baseline and this model are trained alike

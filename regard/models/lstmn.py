@@ -30,11 +30,11 @@ from regard.config import Settings, setting
 from regard.core.attend import Memory
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS
+from regard.core.past import Past
 from regard.core.products import Linear
 from regard.core.scores import COMPARISONS, SCORES
 from regard.kernels.recur import recur
 from regard.layers.attention import Attention
-from regard.layers.past import Past
 from regard.models import lstm_lm
 from regard.models.contract import AttentionLayout, EncoderDecoder, TextModel, check_batch, check_bound
 

@@ -39,12 +39,12 @@ from regard.core.attend import Memory
 from regard.core.blocks import Blocks, word_numbers
 from regard.core.masks import padding_mask
 from regard.core.normalise import NORMALISERS, Causal
+from regard.core.past import EMPTY_PAST, Carry, Past
 from regard.core.products import Linear
 from regard.core.scores import COMPARISONS
 from regard.errors import ConfigError
 from regard.kernels.choose import Dropout, known_full
 from regard.layers.attention import Attention
-from regard.layers.past import EMPTY_PAST, Carry, Past
 from regard.layers.transformer import (
     JOINS,
     NORMS,

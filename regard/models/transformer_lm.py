@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from regard.config import Settings, setting
 from regard.core.normalise import NORMALISERS, Causal
+from regard.core.past import EMPTY_PAST, Past
 from regard.core.products import Linear
 from regard.core.scores import COMPARISONS
 from regard.kernels.choose import Dropout
 from regard.layers.attention import Attention
-from regard.layers.past import EMPTY_PAST, Past
 from regard.layers.transformer import JOINS, FeedForward, Heads, SelfAttention, TransformerLayer, last_norm
 from regard.layers.transformer_parts import PLACES, self_score
 from regard.models import transformer

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from regard.errors import DataError
 from regard.files.document import Document, find_format, read_document
 from regard.files.place import place_tags
-from regard.files.segment import Link, Part, Segment, Sentence, Sentences, has_words
+from regard.files.segment import Link, Part, Segment, Sentence, Sentences
 from regard.serve.limits import RefusedError
 from regard.serve.queue import TranslatedText
-from regard.text.sentences import Span
+from regard.text.sentences import Span, has_words
 
 if sys.platform != "win32":
     import resource

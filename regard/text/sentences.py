@@ -79,6 +79,11 @@ def after_label(text: str, sentence: Span) -> Span:
     return after, sentence[1]
 
 
+def has_words(text: str) -> bool:
+    """Whether there is a letter or a digit to translate."""
+    return any(map(str.isalnum, text))
+
+
 def split_words(text: str, sentence: Span) -> list[Span]:
     """The words of a sentence: letters and digits (don't is one word), and runs of one other character."""
     return [match.span() for match in _WORD.finditer(text, *sentence)]
