@@ -50,15 +50,19 @@ def decode(
         )
     if request.prefixes is not None and len(request.prefixes) != len(source):
         raise DataError(f"Expected one prefix for each sentence, {len(source)} in all; got {len(request.prefixes)}.")
-    best = [[Hypothesis([], 0.0, 0.0, "end", [0.0])] for _ in range(len(source))]
     end = 1 if source.dim() == 2 else 0  # a sentence ends with END, a picture has no such cell
-    known = lengths.tolist()  # before the model reads: afterwards this would wait for the encoder
-    chosen = [row for row, length in enumerate(known) if length > end]  # those that hold something to read
+    best: list[list[Hypothesis]] = []
+    chosen: list[int] = []  # the rows that hold something to read
+    longest: list[int] = []
+    for row, length in enumerate(lengths.tolist()):  # on the host: once the model reads, this would wait
+        best.append([Hypothesis([], 0.0, 0.0, "end", [0.0])])
+        if length > end:
+            chosen.append(row)
+            longest.append(config.longest(length - 1))
     if not chosen:
         return best
-    limits = torch.tensor([config.longest(known[row] - 1) for row in chosen])  # [B]
-    lengths = lengths.to(source.device)
-    if len(chosen) < len(known):
+    limits, lengths = torch.tensor(longest), lengths.to(source.device)  # [B] each
+    if len(chosen) < len(best):
         source, lengths = source[chosen], lengths[chosen]
     if source.is_cuda and source.dim() == 2:  # few lengths, so that the same captured steps serve many sentences
         size = min(-(-source.shape[1] // 16) * 16, getattr(model, "longest", None) or sys.maxsize)
@@ -71,7 +75,7 @@ def decode(
     # The coverage penalty ranks all that was found.
     wide = replace(config, nbest=max(config.nbest, config.beam)) if config.coverage_penalty else config
     contents = _contents(source, lengths) if config.temperature else None
-    some = request if len(chosen) == len(known) else request.take(chosen)
+    some = request if len(chosen) == len(best) else request.take(chosen)
     found = search(model, state, limits, wide, some, contents)
     if config.coverage_penalty and weigh is not None:
         found = rank_by_coverage(found, weigh, torch.tensor(chosen, device=source.device), config.coverage_penalty)
