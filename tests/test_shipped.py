@@ -37,30 +37,42 @@ def test_european_economic_area_crosses():
     """The figure on the front page."""
     table = arrange(regard.load("en-fr/bahdanau", device="cpu").look(AREA))
     columns, rows = ([label.text for label in side] for side in (table.columns, table.rows))
+    rows = [row.lower() for row in rows]
     seen = dict(zip(rows, table.weights @ np.arange(len(columns)), strict=True))  # the mean position of each row
-    assert seen["Espace"] > seen["économique"] > seen["européen"]
+    assert seen["espace"] > seen["économique"] > seen["européen"]
     for word, meant in (("économique", "Economic"), ("européen", "European")):
         assert columns[int(np.argmax(table.weights[rows.index(word)]))] == meant
 
 
-@pytest.mark.parametrize(
-    ("name", "source", "links"),
-    [
-        ("en-fr", "The old house is empty.", {"vieille": "old", "maison": "house", "vide": "empty"}),
-        ("en-fr", "The cat sleeps in the house.", {"chat": "cat", "dort": "sleeps", "maison": "house"}),
-        ("en-fr", "The dog sees a small house.", {"chien": "dog", "petite": "small", "maison": "house"}),
-        ("en-fr/bahdanau", "The dog sees a small house.", {"petite": "small", "maison": "house"}),
-        ("fr-en", "La petite maison est blanche.", {"small": "petite", "house": "maison", "white": "blanche"}),
-    ],
-)
-def test_a_step_opens_on_the_word_that_is_written_from(name: str, source: str, links: dict[str, str]):
-    trace = regard.load(name, device="cpu").look(source)
-    seen = step_module(trace)
-    rows = seen.weights[step_head(trace, seen)]  # [T, S], not moved by a shift
-    assert not seen.shift_of(step_head(trace, seen))
-    for word, meant in links.items():
-        begins = trace.target.text.index(word)
-        t = next(t for t, token in enumerate(trace.target.tokens) if token.end > begins)
-        where = trace.source.text.index(meant)
-        inside = [where <= token.start < where + len(meant) and not token.special for token in trace.source.tokens]
-        assert rows[t][inside].sum() > 0.3, f"{word} is written while {meant} is attended to"
+STEPS = {
+    "en-fr": {
+        "The old house is empty.": {"vieille": "old", "maison": "house", "vide": "empty"},
+        "The cat sleeps in the house.": {"chat": "cat", "dort": "sleeps", "maison": "house"},
+        "The dog sees a small house.": {"chien": "dog", "petite": "small", "maison": "house"},
+        "The black cat sleeps.": {"chat": "cat", "noir": "black", "dort": "sleeps"},
+        "The white dog sleeps.": {"chien": "dog", "blanc": "white", "dort": "sleeps"},
+        "My sister reads a long letter.": {"sœur": "sister", "longue": "long", "lettre": "letter"},
+        "The children eat red apples.": {"enfants": "children", "pommes": "apples", "rouges": "red"},
+    },
+    "en-fr/bahdanau": {"The dog sees a small house.": {"petite": "small", "maison": "house"}},
+    "fr-en": {"La petite maison est blanche.": {"small": "petite", "house": "maison", "white": "blanche"}},
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_opens_on_the_word_that_is_written_from(name: str):
+    """The view of steps shows one head, which sees the source word of nine in ten words."""
+    model, seen = regard.load(name, device="cpu"), {}
+    for source, links in STEPS[name].items():
+        trace = model.look(source)
+        module = step_module(trace)
+        rows = module.weights[step_head(trace, module)]  # [T, S], not moved by a shift
+        assert not module.shift_of(step_head(trace, module))
+        for word, meant in links.items():
+            begins = trace.target.text.index(word)
+            t = next(t for t, token in enumerate(trace.target.tokens) if token.end > begins)
+            first, tokens = trace.source.text.index(meant), trace.source.tokens
+            inside = [first <= token.start < first + len(meant) and not token.special for token in tokens]
+            seen[source, word] = float(rows[t][inside].sum())
+    missed = {where: weight for where, weight in seen.items() if weight < 0.3}
+    assert 10 * len(missed) <= len(seen), missed
