@@ -154,7 +154,7 @@ def aligned(segment: Segment, target: str, links: str, put: Callable[[Segment, A
         # Around a word even if it is only punctuation.
         ("<b>stop</b> now", "! maintenant", "0-0 1-1", "<b>!</b> maintenant"),
         # Before the punctuation that closes the sentence, and not behind it.
-        ("go on <img>.", "allez-y !", "0-0", "allez-y <img>!"),
+        ("go on <img>.", "allez-y !", "0-0", "allez-y <img> !"),
         ("3 &lt; 4 <b>x</b>", "3 < 4 y", "0-0 1-1 2-2 3-3", "3 &lt; 4 <b>y</b>"),
     ],
 )  # fmt: skip
@@ -209,6 +209,31 @@ def test_a_page_and_its_translation_memory_have_a_placeholder_in_the_same_place(
     answer = (one("<b>see {name}</b> now"), "maintenant voyez", "0-1 1-0")
     assert aligned(*answer) == "maintenant <b>{name} voyez</b>"
     assert aligned(*answer, spell) == "maintenant {name} voyez"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "links", "expected"),
+    [
+        ("Hello, %s!", "Bonjour~!", "0-0 2-1", "Bonjour %s~!"),
+        ("Do you want %s?", "Veux-tu\u202f?", "2-0 2-2 3-3", "Veux-tu %s\u202f?"),
+        ("Visit https://example.org/?a=b!", "Visitez~!", "0-0 1-1", "Visitez https://example.org/?a=b~!"),
+        ("Hello, <code>{name}</code>!", "Bonjour~!", "0-0 2-1", "Bonjour <code>{name}</code>~!"),
+        ("Call {name} <b>now</b>!", "Appelez maintenant~!", "0-0 1-1 2-2", "Appelez {name} <b>maintenant</b>~!"),
+        ("The station<img>?", "La gare~?", "0-0 1-1 2-2", "La gare<img>~?"),
+        ("<b>%s: none</b>", ": rien", "0-0 1-1", "<b>%s: rien</b>"),
+        # No space where the translation has none, and that of a word stays before it.
+        ("Hello, %s!", "Hallo!", "0-0 2-1", "Hallo %s!"),
+        ("Bonjour, %s~!", "Hello!", "0-0 2-1", "Hello %s!"),
+        ("Voulez-vous %s ?", "Do you want?", "0-0 1-1 2-2 3-3", "Do you want %s?"),
+        ("Wait for {n} seconds!", "Attendez~deux~secondes~!", "0-0 2-2", "Attendez~deux~{n} secondes~!"),
+        ("He said “%s yes”.", "Il a dit «~oui~».", "0-0 1-1 1-2 3-4 4-5", "Il a dit «~%s oui~»."),
+    ],
+)  # fmt: skip
+def test_the_space_before_a_mark_stays_at_the_mark(source: str, target: str, links: str, expected: str) -> None:
+    """As written by the model: French has a no-break space (~ here) before some marks."""
+    segment = one(source.replace("~", "\u00a0"))
+    placed = aligned(segment, target.replace("~", "\u00a0"), links)
+    assert placed == expected.replace("~", "\u00a0")
 
 
 def test_arguments_without_a_name_keep_their_order() -> None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from regard.files.segment import Aligned, Segment, Tag, as_it_is
+from regard.files.segment import SPACED, Aligned, Segment, Tag, as_it_is
 from regard.text.sentences import Span, has_words, split_words, trim
+from regard.text.visible import BLANKS
 
 
 class Fragment(NamedTuple):
@@ -398,6 +399,7 @@ class Placer:
         at, end = self._extent(node.words)
         for words, one in inside:
             start, after = (end, end) if words[0] == node.words[1] else self._extent(words)
+            start = max(start, at)
             fragments.append(Fragment(self.text[at:start]))
             if isinstance(one, Node):
                 self._emit(one, fragments)
@@ -408,7 +410,12 @@ class Placer:
         fragments += [Fragment(node.close.raw, node.close)] if node.close else []
 
     def _extent(self, words: Range) -> Span:
-        """The span of a range of target words; for an empty range, the start of the next word."""
+        """The span of a range of target words; for an empty range, the start of the next word, with the space of a mark
+        that has one before it, as in French."""
         first, last = words
         start = self.target[first][0] if first < len(self.target) else len(self.text)
-        return start, self.target[last - 1][1] if first < last else start
+        if first < last:
+            return start, self.target[last - 1][1]
+        if self.text[start : start + 1] in SPACED:
+            start = len(self.text[:start].rstrip(BLANKS))
+        return start, start

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from regard.text.sentences import Span, has_words, sentences_of_lines, split_clauses, split_words
+from regard.text.visible import BLANKS
 
 # open and close: a pair; void: markup without a partner, in the order of the source; word: a named placeholder, which
 # may move freely; argument: a placeholder identified by its order (%s); break: replaces white space.
@@ -24,6 +25,7 @@ Kind = Literal["open", "close", "void", "word", "argument", "break"]
 MOST_PAIRS = 200  # in a segment; the tags of further pairs keep the order of the source, so that time stays linear
 _CLOSERS = ".,;:!?…)]}»”’%"
 _OPENERS = "([{«“‘¿¡"
+SPACED = ("?", "!", ";", ":", "»")  # marks before which some languages write a space, French a no-break space
 # Soft hyphens, joints of words and marks of direction; models read none of them. Those that change letters (U+200C and
 # U+200D) stay.
 _UNSEEN = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]+")
@@ -260,11 +262,12 @@ class Builder:
             text = _SPACES.sub(" ", text)
         if self._gap is not None and text:
             # Keep one space around a placeholder with the words, unless it is next to a punctuation mark.
-            if text[0] == " ":
-                self._tags[self._marked] = self._tags[self._marked]._replace(after=True)
-                text = text[1:]
+            if text[0] in BLANKS:
+                space, text = text[0], text[1:]
+                after = text[:1] not in SPACED  # else the space belongs to the mark
+                self._tags[self._marked] = self._tags[self._marked]._replace(after=after)
                 if self._gap or self._last not in _OPENERS:
-                    self._keep(" ")
+                    self._keep(" " if after else space)
             elif self._gap and text[0] not in _CLOSERS:
                 self._keep(" ")
             self._gap = None
