@@ -236,6 +236,23 @@ def test_the_space_before_a_mark_stays_at_the_mark(source: str, target: str, lin
     assert placed == expected.replace("~", "\u00a0")
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "links", "expected"),
+    [
+        ("See <b>{name}</b> now", "Voir maintenant", "0-0 1-1", "Voir <b>{name}</b> maintenant"),
+        ("Is it <i>the <b>%s</b></i>?", "Ist das?", "0-0 1-1 3-2", "Ist das <i><b>%s</b></i>?"),
+        ("See <b>{a}</b> and {b}.", "Voir et.", "0-0 1-1 2-2", "Voir <b>{a}</b> et {b}."),
+        ("Visit <a>https://e.org</a>, and go", "Visitez, et allez", "0-0 1-1 2-2 3-3",
+         "Visitez <a>https://e.org</a>, et allez"),
+    ],
+)  # fmt: skip
+def test_a_pair_around_a_placeholder_is_where_the_placeholder_was(
+    source: str, target: str, links: str, expected: str
+) -> None:
+    """Before the mark that follows it, and between the spaces."""
+    assert aligned(one(source), target, links) == expected
+
+
 def test_arguments_without_a_name_keep_their_order() -> None:
     segment = one("%s gives %d x to <b>%i y</b>")
     assert [tag.kind for tag in segment.tags] == ["argument", "argument", "open", "argument", "close"]

@@ -71,44 +71,54 @@ def space_breaks(fragments: list[Fragment]) -> list[Fragment]:
 def write(fragments: list[Fragment], escape: Callable[[str], str]) -> str:
     """The text of the fragments, with white space around the tags that had it in the source."""
     following = ["" for _ in fragments]  # the next character of the words
-    after = ""
+    apart_next = [False for _ in fragments]  # whether a tag with white space before it comes next, or within pairs
+    after, wanted = "", False
     for number in range(len(fragments) - 1, -1, -1):
-        following[number] = after
-        if fragments[number].tag is None:
-            after = fragments[number].text[:1] or after
-        elif fragments[number].tag.kind not in ("open", "close"):  # type: ignore[union-attr]
-            after = "%"
+        following[number], apart_next[number] = after, wanted
+        text, tag = fragments[number]
+        if tag is None:
+            after, wanted = text[:1] or after, wanted and not text
+        elif tag.kind == "close":
+            wanted = False
+        elif tag.kind != "open":
+            after, wanted = "%", tag.before and tag.kind != "break"
     parts: list[str] = []
     last = ""
+    held = ""  # the space after a tag, which goes behind the tags that are closed there
     for number, ((text, tag), ahead) in enumerate(zip(fragments, following, strict=True)):
         if tag is None:
             if last == "\n" and text[:1] == " ":  # a break replaces the space
                 text = text[1:]
             if text:
-                parts.append(escape(text))
-                last = text[-1]
-        elif tag.kind in ("open", "close"):
+                parts += [held, escape(text)]
+                held, last = "", text[-1]
+        elif tag.kind == "close":
             parts.append(tag.raw)
+        elif tag.kind == "open":
+            if apart_next[number] and last and not last.isspace():
+                held = last = " "
+            parts += [held, tag.raw]
+            held = ""
         elif tag.kind == "break":
-            if last == " ":
+            if last == " " and not held:
                 parts[-1] = parts[-1].rstrip(" ")
             parts.append(tag.raw)
-            last = "\n"
+            held, last = "", "\n"
         else:
             apart = tag.before or tag.after
             if last == " " and _ends_a_word(tag):
-                parts[-1] = parts[-1].rstrip(" ")
-                last = "."
+                if not held:
+                    parts[-1] = parts[-1].rstrip(" ")
+                held, last = "", "."
                 apart = False
             if last and not last.isspace() and (tag.before or (apart and last.isalnum())):
-                parts.append(" ")
-            parts.append(tag.raw)
-            last = "%"
+                held = " "
+            parts += [held, tag.raw]
+            held, last = "", "%"
             if tag.kind == "void" and not tag.after and number + 1 < len(fragments) and fragments[number + 1].text:
                 apart = apart and fragments[number + 1].tag is not None  # written at the word that it begins
             if ahead and not ahead.isspace() and (tag.after or (apart and ahead.isalnum())):
-                parts.append(" ")
-                last = " "
+                held = last = " "
     return "".join(parts)
 
 

@@ -289,6 +289,10 @@ class Builder:
             self._size -= len(shorter) + 1
             self._last = self._words[-1][-1] if self._words else ""
             self._keep(shorter)
+            for number in range(len(self._tags) - 1, -1, -1):  # tags between the space and the placeholder
+                if self._tags[number].at <= self._size:
+                    break
+                self._tags[number] = self._tags[number]._replace(at=self._size)
         self._marked = len(self._tags)
         self._tags.append(Tag(raw, self._size, kind, before=before))
         self._gap = None if kind == "break" else before or bool(self._gap)
