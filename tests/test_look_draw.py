@@ -378,6 +378,16 @@ def test_a_weight_of_one_has_its_number_and_stays_in_its_column():
     assert coloured[1:3] == ["a    100   ", "b 25 50 25 "]
 
 
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_only_column_of_a_model_without_attention_has_its_whole_name(width):
+    written = ["internationalisation", "ist"]
+    trace = Trace.from_arrays(["where", "is", "it"], written, [[1.0], [1.0]], kind="fixed")
+    name, *body = trace.to_terminal(width=width, colour=False).split("\n")
+    assert name.strip() == "(the whole sentence)"
+    assert columns(name) <= width
+    assert name.index("(") == body[0].index("@")  # above its weights
+
+
 def test_a_wide_matrix_is_cut_to_the_terminal(monkeypatch):
     words = [f"w{at}" for at in range(90)]
     trace = Trace.from_arrays(words, ["x"], np.full((1, 90), 1 / 90))

@@ -81,7 +81,8 @@ def _row(row: np.ndarray, hues: tuple[str, ...] | None, numbers: bool, cell: int
 
 
 def _head(labels: Sequence[Label], start: int, margin: int, cell: int) -> list[str]:
-    """Column names written downwards; numbers and a list where letters cannot be separated (joined or wide scripts)."""
+    """Column names written downwards, the only one across; numbers and a list where letters cannot be separated (joined
+    or wide scripts)."""
     names = [list(wcwidth.iter_graphemes(label(each.text, _LONGEST))) for each in labels]
     if right_to_left([each.text for each in labels]) or any(columns(part) != 1 for name in names for part in name):
         numbered = " ".join(f"{start + at}={''.join(name)}" for at, name in enumerate(names))
@@ -90,6 +91,8 @@ def _head(labels: Sequence[Label], start: int, margin: int, cell: int) -> list[s
             for at in range(len(names))
         )
         return [wrap(numbered, margin + 1 + cell * len(names) if len(names) > 8 else 60), " " * (margin + 1) + ruler]
+    if len(names) == 1:
+        return [" " * (margin + 1) + label(labels[0].text)]
     tall = max(map(len, names), default=0)
     lines = []
     for line in range(tall):
