@@ -158,6 +158,15 @@ def test_commands_know_the_names(home: Path, tmp_path: Path):
     assert "against" in run("compare", "en-fr", "en-fr/bahdanau", *files).out
 
 
+def test_a_source_in_another_language_is_noted_with_both_languages(home: Path, tmp_path: Path):
+    text, says = "je ne sais pas où est la gare .", "the source looks like French, but the model reads English\n"
+    page, out = tmp_path / "in.html", tmp_path / "out.html"
+    page.write_text(f"<p>{text}")
+    assert f"line 1: {says}" in run_with(home, "translate", "en-fr", text).err
+    assert f"1 of the sentences: {says}" in run_with(home, "translate", "en-fr", page, "--out", out).err
+    assert f"note: {says}" in run_with(home, "look", "en-fr", text).err
+
+
 def test_a_test_set_of_the_other_direction_is_noted(home: Path, tmp_path: Path):
     """By the names of the files, or by their words; a set in the right direction is not."""
     english, french = "the dog and the cat are in the house .\n", "le chat et le chien sont dans la maison .\n"
@@ -165,7 +174,8 @@ def test_a_test_set_of_the_other_direction_is_noted(home: Path, tmp_path: Path):
         (tmp_path / name).write_text(text)
     names = "note: file names contradict the languages: .*a.fr is a source file, but the source language is en"
     words = (
-        "note: the source sentences look like fr, but the model reads en. Check that source and target are not swapped"
+        "note: the source sentences look like French, but the model reads English. Check that source and target are "
+        "not swapped"
     )
     every = (("a.fr", "a.en", names), ("b", "c", words), ("c", "b", ""))
     for task, *sets in (

@@ -192,7 +192,7 @@ def test_a_trace_holds_the_flags_of_its_translation(translator):
     for text in ("the zebra sees", "je ne sais pas où", "the cat sees the dog . " * 9, "I see a house ."):
         found = translator.translate(text, split=False)
         assert [(note["flag"], note["text"]) for note in translator.look(text).notes] == [
-            (flag, NOTES[flag]) for flag in found.flags
+            *zip(found.flags, found.notes, strict=True)
         ]
     assert translator.look("the cat sees the dog .", "le chat voit le chien .").notes == ()
 
@@ -223,7 +223,10 @@ def test_another_language_is_recognised_and_names_are_not_one(text: str, own: st
 
 def test_input_in_another_language_is_flagged(translator):
     assert translator.source_language == "en"
-    assert "language" in translator.translate("je ne sais pas où est la gare .").flags
+    noted = "the source looks like French, but the model reads English"
+    found = translator.translate("the cat sees the dog . je ne sais pas où est la gare .")
+    assert dict(zip(found.flags, found.notes, strict=True))["language"] == noted
+    assert noted in [note["text"] for note in translator.look("je ne sais pas où est la gare .").notes]
     assert "language" not in translator.translate("the cat sees the dog .").flags
 
 

@@ -42,6 +42,14 @@ def test_a_batch_keeps_its_order_and_its_number(server: Server) -> None:
     assert found == ["da ba", "", "ko me lu", "  ", "\U0001f600", "ke ti\nfo da ba\n\n"]
 
 
+def test_a_note_says_in_words_what_a_flag_means(server: Server) -> None:
+    text = "ba da\nJe ne sais pas où est la gare."
+    (found,) = server.translate(text)["notes"]
+    assert text[slice(*found["source"])] == "Je ne sais pas où est la gare."
+    noted = dict(zip(found["flags"], found["notes"], strict=True))
+    assert noted["language"] == "the source looks like French, but the model reads English"
+
+
 def test_a_repeated_form_field_is_no_batch(server: Server) -> None:
     response = server.client.post("/translate", content="q=ba+da&q=lu+me&source=en&target=de",
                                   headers={"content-type": "application/x-www-form-urlencoded"})  # fmt: skip

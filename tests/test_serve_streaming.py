@@ -57,7 +57,7 @@ def test_a_text_is_streamed_sentence_by_sentence() -> None:
         assert {text[slice(*one["source"])] for one in mine} == {sentence}
         *growing, last = mine
         assert last["done"] is True
-        assert last["flags"] == []
+        assert last["flags"] == last["notes"] == []
         assert last["translatedText"] == whole.split("\n")[place]
         assert [one["translatedText"] for one in growing] == [
             " ".join(last["translatedText"].split()[:count]) for count in range(1, len(growing) + 1)

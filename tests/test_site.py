@@ -25,7 +25,7 @@ from site_parts import (
 )
 
 from regard.api.drafts import copy_unknown, end_alike, respell, restore, split, whole, with_small_numbers, write_numbers
-from regard.api.flags import wrong_with
+from regard.api.flags import language_note, wrong_with
 from regard.data.vocabulary import Vocabulary
 from regard.errors import ConfigError, RunError
 from regard.evaluate.confidence import Decoded
@@ -184,9 +184,9 @@ def test_the_same_is_wrong_with_a_translation(js: Engine) -> None:
         respell(one, *way) for one in numbers for way in (EN_FR, FR_EN)
     ]
     spoken = ["Ich weiß nicht, was das ist.", "Je ne sais pas où est la gare.", "the cat is not here", *given]
-    assert js.each("text", "otherLanguage", [[text, "en"] for text in spoken]) == [
-        other_language(text, "en") for text in spoken
-    ]
+    for own in ("en", "fr-CA"):
+        for name, ours in (("otherLanguage", other_language), ("languageNote", language_note)):
+            assert js.each("text", name, [[text, own] for text in spoken]) == [ours(text, own) for text in spoken]
 
 
 def test_small_numbers_stand_for_the_same(js: Engine) -> None:
@@ -447,14 +447,14 @@ def test_the_comparison_sees_what_differs() -> None:
 
 
 def test_translations_are_those_of_python(js: Engine, models: dict[str, TranslationModel]) -> None:
-    given = ["ba da fo", "lu me ko. ba", "ba " * 60 + "da", "qq ba", "BA DA", "ba\nda"]
+    given = ["ba da fo", "lu me ko. ba", "ba " * 60 + "da", "qq ba", "BA DA", "ba\nda", "Je ne sais pas. Wo ist das?"]
     for model in models.values():
         for text in given:
             for beam in (1, 5):
                 ours = js.ask(model=model.id, method="translate", body={"text": text, "beam": beam})
                 theirs = model.translator.translate(text, beam=beam)
                 assert ours["text"] == theirs.text
-                assert ours["flags"] == theirs.flags, text
+                assert (ours["flags"], ours["notes"]) == (theirs.flags, theirs.notes), text
                 assert ours["unknown"] == theirs.unknown
 
 
@@ -584,8 +584,8 @@ def test_every_included_model_translates_200_sentences_as_in_python(name: str, p
             pairs = [(best[number], None), *([(greedy[number // 4], 1)] if number % 4 == 0 else [])]
             for theirs, beam in pairs:
                 ours = js.ask(model=name, method="translate", body={"text": text, "beam": beam})
-                if (ours["text"], ours["flags"]) != (theirs.text, theirs.flags):
-                    wrong.append(f"{text}: {theirs.text} {theirs.flags}, not {ours['text']} {ours['flags']}")
+                if (ours["text"], ours["notes"]) != (theirs.text, theirs.notes):
+                    wrong.append(f"{text}: {theirs.text} {theirs.notes}, not {ours['text']} {ours['notes']}")
             body = {"text": text, "tree": True}
             found = differences(in_python(model, "look", body), js.ask(model=name, method="look", body=body))
             wrong += [f"{text}{line}" for line in found]

@@ -87,7 +87,7 @@ def test_a_visitor_types_and_sees_the_trace_of_python(address: str, chromium: An
             assert not page.locator(part).first.is_visible(), "what needs a server is not shown"
         picture(page, "static")
         page.locator("#source").fill("Je ne sais pas où est la gare.")
-        page.locator(".flag", has_text="the source looks like another language").first.wait_for()
+        page.locator(".flag", has_text="the source looks like French, but the model reads English").first.wait_for()
 
 
 def test_every_view_works_without_a_server(address: str, chromium: Any) -> None:

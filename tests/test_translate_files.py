@@ -181,7 +181,10 @@ class Upper:
 
     def translate(self, texts, progress, **options):
         progress(len(texts), len(texts))
-        return [SimpleNamespace(text=text.upper(), flags=("number",), unplaced=(), confidence=None) for text in texts]
+        return [
+            SimpleNamespace(text=text.upper(), notes=("a number is lost",), unplaced=(), confidence=None)
+            for text in texts
+        ]
 
     def link_words(self, sources, targets, terms):
         return [Sentence(target) for target in targets]
@@ -217,7 +220,7 @@ def test_the_memory_for_a_file_is_a_few_times_its_size(kind, tmp_path, monkeypat
         peaks[size] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert found.segments >= number
-        assert found.flags == {"number": found.sentences}
+        assert found.notes == {"a number is lost": found.sentences}
         assert seen[-1] == (found.segments, found.segments)
         assert out.read_text(encoding="utf-8").count("BEST OF") == number
     assert len(seen) > 10

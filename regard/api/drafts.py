@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.api.flags import NOTES, lost_numbers
+from regard.api.flags import NOTES, join_notes, lost_numbers
 from regard.api.trained import Output
 from regard.data.vocabulary import Tokenised, Vocabulary
 from regard.decode.hypothesis import Hypothesis
@@ -56,9 +56,14 @@ class Translation(Output):
 
     # Words (for subwords: characters) of the source that were never seen in training.
     unknown: list[str] = field(default_factory=list, compare=False)
-    flags: list[str] = field(default_factory=list, compare=False)  # problems: see `notes`
+    noted: dict[str, str] = field(default_factory=dict, compare=False)  # problems: `flags`, each with its note
     unplaced: list[str] = field(default_factory=list, compare=False)  # terms that could not be placed
     confidence: Confidence | None = field(default=None, compare=False)  # of a text, that of its least certain sentence
+
+    @property
+    def flags(self) -> list[str]:
+        """What may be wrong with the translation, as short names such as "loop": see `notes`."""
+        return list(self.noted)
 
     @property
     def notes(self) -> list[str]:
@@ -66,8 +71,10 @@ class Translation(Output):
 
         >>> regard.load("en-fr").translate("The zxqkj 漢").notes
         ['the source holds characters or words that were never seen in training']
+        >>> regard.load("en-fr").translate("Je ne sais pas où est la gare.").notes
+        ['the source looks like French, but the model reads English']
         """
-        return [NOTES[flag] for flag in self.flags]
+        return list(self.noted.values())
 
 
 @dataclass
@@ -297,7 +304,7 @@ def join(text: Text) -> Translation:
     group: list[Translation] = []
     for rank in range(max(len(draft.candidates) for draft in text.drafts)):
         chosen = [draft.candidates[min(rank, len(draft.candidates) - 1)] for draft in text.drafts]
-        flags = {*(flag for part in chosen for flag in part.flags), *(["cut"] if text.cut else [])}
+        cut = {"cut": NOTES["cut"]} if text.cut else {}
         parts, reached = [], 0
         for draft, part in zip(text.drafts, chosen, strict=True):
             parts += [text.text[reached : draft.span[0]], part.text]
@@ -313,7 +320,7 @@ def join(text: Text) -> Translation:
                 nbest=group,
                 unknown=[word for part in chosen for word in part.unknown],
                 unplaced=[term for part in chosen for term in part.unplaced],
-                flags=[flag for flag in NOTES if flag in flags],
+                noted=join_notes([cut, *(part.noted for part in chosen)]),
                 confidence=least([part.confidence for part in chosen if part.confidence]),
             )
         )

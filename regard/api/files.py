@@ -26,7 +26,7 @@ class FileReport(NamedTuple):
 
     segments: int
     sentences: int
-    flags: dict[str, int]  # flag -> number of sentences
+    notes: dict[str, int]  # what is wrong, in words -> number of sentences
     unplaced: list[str]  # terms that could not be placed
     doubted: int = 0  # segments with a smaller confidence than `min_confidence`
 
@@ -73,7 +73,7 @@ def translate_file(
     # All of it is read once before anything is translated, so that an error comes at once.
     total = sum(isinstance(part, Segment) for read in reads for part in open_document(data, name, read).read())
     done = count = doubted = 0  # segments, sentences, and segments that are not trusted
-    flags: Counter[str] = Counter()
+    notes: Counter[str] = Counter()
     unplaced: dict[str, None] = {}
     units: list[tuple[str, str]] = []
     for read in reads:
@@ -112,11 +112,11 @@ def translate_file(
                 size += len(text)
             texts.append("".join(written_parts))
             done, count = done + len(segments), count + len(found)
-            flags.update(flag for translation in found for flag in translation.flags)
+            notes.update(note for translation in found for note in translation.notes)
             unplaced.update(dict.fromkeys(term for translation in found for term in translation.unplaced))
         review = Review(fuzzy, min_confidence, confidence, rated)
         data = document.encode("".join(texts), translator.target_language, review)
     if memory:
         data = write_memory(units, translator.source_language, translator.target_language)
     write_output(out, data)
-    return FileReport(done, count, dict(flags), list(unplaced), doubted)
+    return FileReport(done, count, dict(notes), list(unplaced), doubted)

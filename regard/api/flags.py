@@ -2,15 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from operator import eq
 
 from regard.data.vocabulary import Tokenised
 from regard.files.segment import ADDRESS, SYMBOL, find_addresses
 from regard.symbols import UNKNOWN
+from regard.text.languages import english_name, other_language
 
-NOTES = {  # flag -> what it means
+NOTES = {  # flag -> what it means, which is its note
     "unseen": "the source holds characters or words that were never seen in training",
     "language": "the source looks like another language than the one that the model reads",
     "lower-cased": "the source was lower-cased: the model was trained on lower-case text",
@@ -22,6 +23,7 @@ NOTES = {  # flag -> what it means
     "empty": "the translation is empty",
     "length": "the translation ran into the length limit",
 }
+LOOKS = "the source looks like {found}, but the model reads {own}"  # the note of "language", which names both
 COPIED = 0.8  # at least this share of the words are the source's, in its order
 LONGEST = 64  # most words of a phrase whose repetition counts
 WORDS = 4  # a source with fewer words (a name, a number, "OK") may well stay as it is
@@ -50,6 +52,20 @@ _GLUED = re.compile(r"[^\W\d_]{3}\d")  # a number without a space after a word
 _UNITS = "|".join(sorted((re.escape(unit) for unit in WORDED if unit.isalpha() or "/" in unit), key=len, reverse=True))
 _QUANTITY = re.compile(rf"[$€£¥](?=\s?\d)|(?<=\d)\s?(?:[%$€£¥°]|(?:{_UNITS})(?!\w))", re.I)
 _SMALL = re.compile(rf"[$€£¥]\s?(\d)(?![.,]?\d)|(?<![\d.,])(\d)\s?(?:[%$€£¥°]|(?:{_UNITS})(?!\w))", re.I)
+
+
+def language_note(text: str, own: str) -> str:
+    """The note of a text that is clearly in another language than `own`, which the model reads; else ""."""
+    found = other_language(text, own)
+    return LOOKS.format(found=english_name(found), own=english_name(own)) if found else ""
+
+
+def join_notes(parts: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """The problems of several translations: each flag once, with its first note, in the order of `NOTES`."""
+    found: dict[str, str] = {}
+    for part in parts:
+        found = {**part, **found}
+    return {flag: found[flag] for flag in NOTES if flag in found}
 
 
 def wrong_with(source: str, translation: str, finished: str, same_language: bool) -> list[str]:

@@ -68,7 +68,7 @@ def look(
     check_length(encoded.ids)
     begins = None if prefix is None else translator.prefix_ids(prefix)
     forced, steps = describe_forced(vocabulary, begins), list[SearchStep]()
-    flags = [flag for flag in translator.check_source(encoded)[1] if flag != "unseen"]
+    _, noted = translator.check_source(encoded)
     others = locate([item for item in changes if item not in forces], translator.model, encoded)
     with torch.inference_mode(), change(translator.model, *others) as changed:
         if target is None:
@@ -90,7 +90,7 @@ def look(
                 forced.append({**force.describe(), "rows": list(range(force.t, len(begins)))})
             hypothesis = search(begins, observe=steps.append if tree else None)
             text, same = vocabulary.decode(hypothesis.ids), translator.source_language == translator.target_language
-            flags += wrong_with(source, text, hypothesis.ended, same)
+            noted |= {flag: NOTES[flag] for flag in wrong_with(source, text, hypothesis.ended, same)}
             written = with_end(hypothesis.ids, hypothesis.finished)
         else:
             written = [*translator.prefix_ids(target), END]
@@ -98,7 +98,7 @@ def look(
         spelled = [vocabulary.encode(one_line(text)) for text in chosen if isinstance(text, str)]
         notes = (
             *note_unseen("unseen", "the source holds", encoded),
-            *({"flag": flag, "text": NOTES[flag]} for flag in flags),
+            *({"flag": flag, "text": note} for flag, note in noted.items() if flag != "unseen"),
             *note_unseen("forced", "the forced words hold", *spelled),
         )
         trace = trace_forward(

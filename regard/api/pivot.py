@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from regard.api.drafts import Translation
-from regard.api.flags import NOTES
+from regard.api.flags import join_notes
 from regard.api.terms import TermPairs
 from regard.api.translator import Translator
 from regard.decode.settings import DecodeConfig
@@ -92,7 +92,7 @@ def _chain(begun: Translation, ended: Translation) -> Translation:
     """The second translation, with what the first says about the source."""
     group: list[Translation] = []
     for one in ended.nbest or [ended]:
-        flags, sure = {*begun.flags, *one.flags}, None
+        sure = None
         if begun.confidence and one.confidence:
             sure = Confidence(begun.confidence.sentence * one.confidence.sentence, one.confidence.words)
         group.append(
@@ -103,7 +103,7 @@ def _chain(begun: Translation, ended: Translation) -> Translation:
                 finished=begun.finished if begun.finished not in ("end", "empty") else one.finished,
                 nbest=group,
                 unknown=begun.unknown,
-                flags=[flag for flag in NOTES if flag in flags],
+                noted=join_notes([begun.noted, one.noted]),
                 confidence=sure,
             )
         )

@@ -36,7 +36,6 @@ from regard.models.contract import attentions_to_source
 from regard.runs.expects import knows_no_capitals, languages_of
 from regard.runs.experiment import Experiment
 from regard.symbols import END, PAD, UNKNOWN
-from regard.text.languages import other_language
 from regard.text.normalise import one_line
 from regard.work import Progress, reporting
 
@@ -272,7 +271,7 @@ class Translator(Trained):
     def candidates(self, draft: Draft, config: DecodeConfig, confidence: bool = False) -> list[Translation]:
         """The different translations of one sentence, the best first; samples may be alike."""
         unknown, before = self.check_source(draft.encoded)
-        before += ["term"] if draft.unplaced else []
+        before |= {"term": flags.NOTES["term"]} if draft.unplaced else {}
         same = self.source_language == self.target_language
         group: list[Translation] = []
         seen: set[str] = set()
@@ -282,7 +281,7 @@ class Translator(Trained):
                 continue
             seen.add(text.translate(_SPACES))
             ended = hypothesis.ended if draft.encoded.ids else "empty"
-            wrong = [*before, *flags.wrong_with(draft.source, text, ended, same)]
+            noted = before | {flag: flags.NOTES[flag] for flag in flags.wrong_with(draft.source, text, ended, same)}
             pieces = self.target_vocabulary.pieces(hypothesis.ids)
             numbers = hypothesis.score, hypothesis.logprob, pieces, hypothesis.token_logprobs
             sure = None
@@ -295,18 +294,18 @@ class Translator(Trained):
                     for word, chance in words
                 ]
                 sure = dataclasses.replace(sure, words=words)
-            group.append(Translation(text, *numbers, ended, group, unknown, wrong, draft.unplaced, sure))
+            group.append(Translation(text, *numbers, ended, group, unknown, noted, draft.unplaced, sure))
         return group
 
-    def check_source(self, encoded: Tokenised) -> tuple[list[str], list[str]]:
-        """The parts of a sentence that were never seen in training, and its flags."""
+    def check_source(self, encoded: Tokenised) -> tuple[list[str], dict[str, str]]:
+        """The parts of a sentence that were never seen in training, and its flags with their notes."""
         unknown, text = flags.unseen(encoded), encoded.text
-        found = ["unseen"] if unknown else []
-        if other_language(text, self.source_language):
-            found.append("language")
+        noted = {"unseen": flags.NOTES["unseen"]} if unknown else {}
+        if note := flags.language_note(text, self.source_language):
+            noted["language"] = note
         if self.lowercases and text.lower() != text:
-            found.append("lower-cased")
-        return unknown, found
+            noted["lower-cased"] = flags.NOTES["lower-cased"]
+        return unknown, noted
 
     def termbase(self, terms: TermPairs) -> Termbase:
         """Terms as sentences of this translator have them."""

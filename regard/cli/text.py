@@ -119,7 +119,7 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     from regard.api.exporting import about_run
     from regard.api.loading import read_experiment
     from regard.data.corpus import note_files, open_corpus
-    from regard.text.languages import other_language
+    from regard.text.languages import english_name, other_language
 
     two = pairs.tsv is None and pairs.tmx is None
     if two and (pairs.source is None or pairs.target is None):
@@ -141,8 +141,8 @@ def pairs_of(run: Path, pairs: Pairs) -> tuple[list[str], list[str]]:
     notes, own = list(note_files(config)), config.source_language
     if not notes and (found := other_language("\n".join(sources[:CHUNK]), own)):
         notes = [
-            f"the source sentences look like {found}, but the model reads {own}. Check that source and target are not "
-            "swapped."
+            f"the source sentences look like {english_name(found)}, but the model reads {english_name(own)}. "
+            "Check that source and target are not swapped."
         ]
     for note in notes:
         typer.echo(f"note: {note}", err=True)

@@ -289,7 +289,6 @@ def write_corpus(
 def write_translated(translator: "regard.Translator", file: Path, out: Path, options: dict[str, Any]) -> None:
     """Translate a file into another one, and report problems."""
     from regard.api.files import translate_file
-    from regard.api.flags import NOTES
 
     with bar("translating") as progress:
         found = translate_file(translator, file, out, progress, **options)
@@ -300,8 +299,8 @@ def write_translated(translator: "regard.Translator", file: Path, out: Path, opt
         note_doubts(found.doubted, found.segments, "segments", options["min_confidence"], "")
     if not found.segments:
         typer.echo(f"no text was found in {file}; check that it is what its ending says", err=True)
-    for flag, count in found.flags.items():
-        typer.echo(f"{count} of the sentences: {NOTES[flag]}", err=True)
+    for note, count in found.notes.items():
+        typer.echo(f"{count} of the sentences: {note}", err=True)
     for term in found.unplaced:
         typer.echo(f"the term {term} could not be placed", err=True)
 
@@ -328,9 +327,7 @@ class Notes:
 
     def add(self, number: int, line: str, found: Any) -> None:
         """Report the problems of the translation of line `number`, and count those that are reported at the end."""
-        from regard.api.flags import NOTES
-
-        notes = [NOTES[flag] for flag in found.flags if flag in self.AT_ONCE]
+        notes = [note for flag, note in found.noted.items() if flag in self.AT_ONCE]
         notes += [f"the term {term} could not be placed" for term in found.unplaced]
         if found.finished == "too long":
             self.too_long += 1

@@ -78,12 +78,12 @@ async def translate(call: Admitted, body: schemas.TranslateRequest) -> Response:
                 ]
                 for layout, results in zip(layouts, found, strict=True)
             ]
-        # Sentences with problems: span in the source, flags, and words never seen in training.
+        # Sentences with problems: span in the source, flags in words too, and words never seen in training.
         notes = [
             [
-                {"source": span, "flags": one.flags, "unknown": one.unknown}
+                {"source": span, "flags": [*one.noted], "notes": [*one.noted.values()], "unknown": one.unknown}
                 for span, one in zip(layout.spans, results, strict=True)
-                if one.flags
+                if one.noted
             ]
             for layout, results in zip(layouts, found, strict=True)
         ]
@@ -170,7 +170,8 @@ async def _events(
             place, found = part
             if isinstance(found, TranslatedText):
                 written[place] = found
-                yield event(place, found.text, done=True, flags=found.flags, unknown=found.unknown)
+                noted = {"flags": [*found.noted], "notes": [*found.noted.values()]}
+                yield event(place, found.text, done=True, **noted, unknown=found.unknown)
             else:
                 yield event(place, found)
         ticket.answer.result()

@@ -420,7 +420,7 @@ class Live:
 
 def _describe(one: Translation, tokens: int, links: Any = ()) -> TranslatedText:
     others, unknown = tuple(other.text for other in one.nbest), tuple(one.unknown[:_UNKNOWN_WORDS])
-    found = one.text, others, tokens, one.finished, tuple(one.flags), unknown, links, tuple(one.unplaced)
+    found = one.text, others, tokens, one.finished, one.noted, unknown, links, tuple(one.unplaced)
     return TranslatedText(*found, one.confidence)
 
 

@@ -65,7 +65,7 @@ class TranslatedText(NamedTuple):
     others: tuple[str, ...] = ()  # the n-best list, `text` first
     tokens: int = 0  # of the source
     finished: str = "end"
-    flags: tuple[str, ...] = ()  # its problems
+    noted: Mapping[str, str] = {}  # its problems: flags, each with its note
     unknown: tuple[str, ...] = ()  # words or characters of the source never seen in training
     links: tuple[Link, ...] = ()
     unplaced: tuple[str, ...] = ()  # terms that could not be placed
@@ -79,7 +79,7 @@ class TranslatedText(NamedTuple):
         return other._replace(
             tokens=self.tokens + other.tokens,
             finished=self.finished if self.finished not in ("end", "empty") else other.finished,
-            flags=tuple(dict.fromkeys([*self.flags, *other.flags])),
+            noted={**self.noted, **other.noted, **self.noted},
             unknown=self.unknown,
             links=chain_links(self.links, other.links),
             confidence=sure,

@@ -124,8 +124,8 @@ class TranslateRequest(BaseModel):
     stream: bool = Field(
         False,
         description="regard only: stream one text as server-sent events, each a JSON object with sentence (a number), "
-        "source (its span in q), translatedText so far and, when done, flags and unknown; the last event holds the "
-        "whole translatedText",
+        "source (its span in q), translatedText so far and, when done, flags, notes and unknown; the last event holds "
+        "the whole translatedText",
     )
     model: Model = None
     api_key: Key = None
@@ -174,6 +174,7 @@ class Link(BaseModel):
 class Note(BaseModel):
     source: Span
     flags: list[str]
+    notes: Annotated[list[str], Field(description="the flags in words")]
     unknown: Annotated[list[str], Field(description="words or characters never seen in training")]
 
 

@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from regard.api.drafts import CURRENCIES, NUMBERS, SMALL
-from regard.api.flags import NOTES, SPELLED, WORDED
+from regard.api.flags import LOOKS, NOTES, SPELLED, WORDED
 from regard.api.tracing import name_of
 from regard.core.normalise import Causal
 from regard.data.subwords import Subwords
@@ -192,7 +192,6 @@ def describe_model(run: str | Path, out: Path) -> dict[str, Any]:
     about = served.describe()
     for side in ("source", "target"):
         about[side]["name"] = languages.name(about[side]["code"])
-    about["flags"] = {**NOTES, "kept": KEPT}
     about["methods"] = [name for name in about["methods"] if name in METHODS]
     about["other_methods"] = OTHER_METHODS
     vocabularies = {side: getattr(translator, f"{side}_vocabulary") for side in ("source", "target")}
@@ -277,6 +276,7 @@ def constants() -> dict[str, Any]:
         "languages": {
             "words": {code: sorted(words) for code, words in common.WORDS.items()},
             "names": common.IN_NAMES.split(),
+            "called": common.NAMES,
         },
         "symbol": SYMBOL.pattern,
         "numbers": NUMBERS,
@@ -285,6 +285,7 @@ def constants() -> dict[str, Any]:
         "units": WORDED,
         "spelled": SPELLED,
         "notes": {**NOTES, "kept": KEPT},
+        "looks": LOOKS,
         "limits": {
             name: getattr(limits, name)
             for name in ("characters", "line", "tokens", "tree", "changes", "numbers", "beam")

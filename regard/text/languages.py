@@ -22,6 +22,9 @@ _COMMON = """
     pt o a os as um uma é e que não de para com em do da dos das no na mais por se como mas está são eu ele ela você
     pt isso seu sua muito foi me ao onde quando quem obrigado olá aqui hoje
 """
+NAMES = {
+    "de": "German", "en": "English", "es": "Spanish", "fr": "French", "it": "Italian", "nl": "Dutch", "pt": "Portuguese"
+}  # fmt: skip
 WORDS: dict[str, set[str]] = {}
 for _language, *_words in map(str.split, _COMMON.strip().split("\n")):
     WORDS.setdefault(_language, set()).update(_words)
@@ -36,6 +39,15 @@ def without_region(code: str) -> str:
     ('en', 'pt')
     """
     return code.replace("_", "-").partition("-")[0].lower()
+
+
+def english_name(code: str) -> str:
+    """The English name of a language that is listed above.
+
+    >>> english_name("pt-BR")
+    'Portuguese'
+    """
+    return NAMES[without_region(code)]
 
 
 def common_words(text: str, language: str) -> int:

@@ -40,8 +40,8 @@ export async function begin(waiting) {
   const [{ models: loaded, pivots = [] }, offered] = found;
   settings = offered;
   const pivoted = pivots.map((one) => {
-    const { examples, flags, target } = loaded.find(({ id }) => id === one.through[0]);
-    return { ...one, examples, flags, idea: `Two models: the text is translated into ${target.name} first.` };
+    const { examples, target } = loaded.find(({ id }) => id === one.through[0]);
+    return { ...one, examples, idea: `Two models: the text is translated into ${target.name} first.` };
   });
   const models = [...loaded, ...pivoted];
   const known = models.some((one) => one.id === state.get("model"));

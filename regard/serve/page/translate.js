@@ -313,8 +313,7 @@ class Translate extends HTMLElement {
           h("b", {}, word(one.translatedText)),
           ")",
         ),
-      one.flags?.length > 0 &&
-        h("span", { class: "flag", title: "Note" }, ` (${one.flags.map((flag) => model().flags[flag]).join("; ")})`),
+      one.notes?.length > 0 && h("span", { class: "flag", title: "Note" }, ` (${one.notes.join("; ")})`),
       one.flags?.includes("language") && this.offer(),
       one.error && h("span", { class: "error", role: "alert" }, ` ${one.error}`),
     ];

@@ -122,8 +122,9 @@ export const stream = (path, body, lane, receive) =>
       characters = points(body.q);
     for (const [sentence, source] of takeSentences(body.q, constants.limits.line).entries()) {
       const event = (translatedText, more) => receive({ sentence, source, translatedText, ...more });
-      const { text, flags, unknown } = await chosen.translate(characters.slice(...source).join(""), { signal, partial: event });
-      event(text, { done: true, flags, unknown: unknown.slice(0, 20) });
+      const found = await chosen.translate(characters.slice(...source).join(""), { signal, partial: event });
+      const { text, flags, notes, unknown } = found;
+      event(text, { done: true, flags, notes, unknown: unknown.slice(0, 20) });
     }
   });
 

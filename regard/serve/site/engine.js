@@ -7,7 +7,7 @@ import constants from "./constants.js";
 import { bare, labels, pageTree, store } from "./drawn.js";
 import * as ort from "./ort.mjs";
 import { largest, logTotal, longest, search } from "./search.js";
-import { copyUnknown, drafts, END, endAlike, hasPlaceholders, keeps, lostNumbers, otherLanguage, PAD, points, restore, START, stripEnd, UNKNOWN, unseen, Vocabulary, withSmallNumbers, wordsOf, writeNumbers, wrongWith } from "./text.js";
+import { copyUnknown, drafts, END, endAlike, hasPlaceholders, inWords, keeps, languageNote, lostNumbers, PAD, points, restore, START, stripEnd, UNKNOWN, unseen, Vocabulary, withSmallNumbers, wordsOf, writeNumbers, wrongWith } from "./text.js";
 
 const BEST = 10; // words of the output to list
 const LIKELIEST = 3; // words that a layer would predict
@@ -317,13 +317,13 @@ export class Model {
     return search(step, config, limit, { prefix, observe });
   }
 
-  /** The translation of a sentence: {text, flags, unknown, finished}; `partial` gets what is there so far. */
+  /** The translation of a sentence: {text, flags, notes, unknown, finished}; `partial` gets what is there so far. */
   async translate(text, { beam, signal, partial } = {}) {
     const { drafts: parts, cut } = drafts(text, (one) => this.encode(one), this.plain.max_length);
     const characters = points(text),
-      flags = new Set(cut ? ["cut"] : []),
       unknown = [];
-    let written = "",
+    let noted = inWords(cut ? ["cut"] : []), // flag -> note
+      written = "",
       reached = 0,
       finished = "end";
     for (const draft of parts) {
@@ -338,17 +338,18 @@ export class Model {
         const text = keeps(small.standIns, this.target.decode(again.ids)) ? await this.write(small, again, signal) : "";
         if (text && !lostNumbers(draft.source, text)) [found, own, read] = [again, text, small.encoded];
       }
-      const seen = this.flags(read);
-      for (const flag of [...seen.flags, ...wrongWith(draft.source, own, found.ended, this.same)]) flags.add(flag);
-      if (hasPlaceholders(draft.source)) flags.add("kept");
+      const seen = this.checkSource(read),
+        wrong = wrongWith(draft.source, own, found.ended, this.same);
+      if (hasPlaceholders(draft.source)) wrong.push("kept");
+      noted = { ...seen.noted, ...inWords(wrong), ...noted };
       unknown.push(...seen.unknown);
       if (found.ended !== "end") finished = found.ended;
       written += characters.slice(reached, draft.span[0]).join("") + own;
       reached = draft.span[1];
     }
     written += characters.slice(reached).join("");
-    const order = Object.keys(constants.notes);
-    return { text: written, flags: order.filter((flag) => flags.has(flag)), unknown, finished };
+    const flags = Object.keys(constants.notes).filter((flag) => flag in noted);
+    return { text: written, flags, notes: flags.map((flag) => noted[flag]), unknown, finished };
   }
 
   get languages() {
@@ -366,13 +367,14 @@ export class Model {
     return draft.recased ? text.toUpperCase() : text;
   }
 
-  /** What is wrong with a source. */
-  flags(encoded) {
+  /** The parts of a sentence that were never seen in training, and its flags with their notes. */
+  checkSource(encoded) {
     const unknown = unseen(encoded),
-      flags = unknown.length ? ["unseen"] : [];
-    if (otherLanguage(encoded.text, this.plain.source_language)) flags.push("language");
-    if (this.plain.lowercases && encoded.text.toLowerCase() !== encoded.text) flags.push("lower-cased");
-    return { unknown, flags };
+      noted = inWords(unknown.length ? ["unseen"] : []);
+    const language = languageNote(encoded.text, this.plain.source_language);
+    if (language) noted.language = language;
+    if (this.plain.lowercases && encoded.text.toLowerCase() !== encoded.text) Object.assign(noted, inWords(["lower-cased"]));
+    return { unknown, noted };
   }
 
   /** The text of ids; unknown words are copied from the source words with their largest weights. */
@@ -517,7 +519,7 @@ export class Model {
     if (tree && cost > limits.tree)
       throw new Refused(422, `The search tree has ${cost} tokens times beam, more than ${limits.tree}; send a shorter text or a smaller beam.`);
     const forced = prefix == null ? [] : this.ids(prefix, "prefix");
-    const seen = this.flags(encoded);
+    const seen = this.checkSource(encoded);
     let written,
       steps = [];
     if (target != null) written = [...this.ids(target, "translation"), END];
@@ -526,7 +528,7 @@ export class Model {
       const found = await this.search(encoded.ids, { beam, prefix: forced, changes, observe, signal });
       const ended = found.ended === "end" || !found.ids.length;
       written = ended || !tree ? [...found.ids, END] : found.ids;
-      if (tree) seen.flags.push(...wrongWith(text, this.target.decode(found.ids), found.ended, this.same));
+      if (tree) Object.assign(seen.noted, inWords(wrongWith(text, this.target.decode(found.ids), found.ended, this.same)));
     }
     this.room(encoded.ids.length + 1, written.length);
     const { attention, logits } = await this.trace(encoded, written, changes, signal);
@@ -549,7 +551,7 @@ export class Model {
       changes: [...changes.map(describe).map(unreached(written.length)), ...this.begun(forced)],
       notes: [
         ...(seen.unknown.length ? [{ flag: "unseen", text: constants.notes.unseen, words: seen.unknown }] : []),
-        ...seen.flags.filter((flag) => flag !== "unseen").map((flag) => ({ flag, text: constants.notes[flag] })),
+        ...Object.entries(seen.noted).flatMap(([flag, text]) => (flag === "unseen" ? [] : [{ flag, text }])),
       ],
     });
     if (answer.beam) answer.translations = this.translations(answer.beam);

@@ -680,6 +680,16 @@ export function otherLanguage(text, own) {
   return proofs.length >= 2 && 4 * most >= words.length && most >= 3 * mine ? best : "";
 }
 
+/** The note of a text that is clearly in another language than `own`, which names both; or "". */
+export function languageNote(text, own) {
+  const found = otherLanguage(text, own),
+    named = (code) => constants.languages.called[code.replaceAll("_", "-").split("-")[0].toLowerCase()];
+  return found && constants.looks.replace("{found}", named(found)).replace("{own}", named(own));
+}
+
+/** Flags with their notes. */
+export const inWords = (flags) => Object.fromEntries(flags.map((flag) => [flag, constants.notes[flag]]));
+
 const STUTTER = new RegExp(`([${LETTER}][^\\n]{0,7}?)\\1{7,}`, "u");
 const ADDRESS = new RegExp(
   `(?<![${LETTER}])(?:[hH][tT][tT][pP][sS]?://|[wW][wW][wW]\\.)[^${SPACES}<>"]{1,2000}|(?<![${LETTER}.+-])[${LETTER}.+-]{1,64}@[${LETTER}-]{1,63}(?:\\.[${LETTER}-]{1,63}){1,8}` +
