@@ -107,10 +107,12 @@ def translations(chosen: list[str], further: Path | None) -> Iterator[Command]:
         files = [f"runs/text/{part}.{'fr' if end else 'en'}.bz2" for part in parts]
         words = script("distil.py", teacher, *files, "--out", out, "--held-out", HELD, *more)
         yield Command(f"translate{end}", words, Path(f"runs/logs/{Path(out).name}.done"), ("translate",))
-    for end, side, model in (("", "en", "en-fr"), ("-back", "fr", "fr-en")) if further else ():
+    if not further:
+        return
+    for end, side, model in (("", "en", "en-fr"), ("-back", "fr", "fr-en")):
         if chosen == [model]:  # it learns from sentences that the other one translates
             continue
-        words = script("distil.py", str(further / FOLDERS[model]), f"runs/text/tatoeba.other.{side}.bz2")  # type: ignore[operator]
+        words = script("distil.py", str(further / FOLDERS[model]), f"runs/text/tatoeba.other.{side}.bz2")
         words += ["--out", f"runs/further{end}", "--held-out", HELD, "--workers", "1"]
         yield Command(f"translate-other{end}", words, Path(f"runs/logs/further-other{end}.done"), ("translate",))
 

@@ -221,6 +221,8 @@ def test_a_page_and_its_translation_memory_have_a_placeholder_in_the_same_place(
         ("Call {name} <b>now</b>!", "Appelez maintenant~!", "0-0 1-1 2-2", "Appelez {name} <b>maintenant</b>~!"),
         ("The station<img>?", "La gare~?", "0-0 1-1 2-2", "La gare<img>~?"),
         ("<b>%s: none</b>", ": rien", "0-0 1-1", "<b>%s: rien</b>"),
+        ("Wait <b>%s!</b>", "Attends~!", "0-0 1-1", "Attends <b>%s~!</b>"),
+        ("Wait <i><b>{n}!</b></i>", "Attends~!", "0-0 1-1", "Attends~<i><b>{n}!</b></i>"),
         # No space where the translation has none, and that of a word stays before it.
         ("Hello, %s!", "Hallo!", "0-0 2-1", "Hallo %s!"),
         ("Bonjour, %s~!", "Hello!", "0-0 2-1", "Hello %s!"),

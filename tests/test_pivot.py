@@ -16,10 +16,12 @@ from serve_parts import backwards, serving, spoken, trained
 
 import regard
 from regard.api.files import translate_file
+from regard.api.flags import join_notes
 from regard.errors import ConfigError, RunError
 from regard.evaluate.confidence import Confidence
 from regard.files.segment import Link, chain_links
 from regard.runs.included import find_pivot, find_run
+from regard.serve.queue import TranslatedText
 from regard.serve.service import Service
 
 TEXT = "ba da fo"
@@ -89,6 +91,13 @@ def test_the_confidence_is_the_product(here, monkeypatch):
         half.calibration = SimpleNamespace(rate=lambda decoded, sure=sure: Confidence(sure, [("ba", sure)]))
     found = pivot.translate(TEXT, confidence=True).confidence
     assert (round(found.sentence, 6), found.words) == (0.2, [("ba", 0.4)])
+
+
+def test_notes_of_both_halves_stay_once_and_the_first_wins():
+    begun, ended = {"language": "looks like French", "unseen": "one"}, {"loop": "repeats itself", "unseen": "other"}
+    expected = {"unseen": "one", "language": "looks like French", "loop": "repeats itself"}
+    assert list(join_notes([begun, ended]).items()) == list(expected.items())
+    assert TranslatedText("a", noted=begun).then(TranslatedText("b", noted=ended)).noted == expected
 
 
 def test_links_meet_in_the_words_between():

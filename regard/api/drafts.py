@@ -62,7 +62,11 @@ class Translation(Output):
 
     @property
     def flags(self) -> list[str]:
-        """What may be wrong with the translation, as short names such as "loop": see `notes`."""
+        """What may be wrong with the translation, as short names such as "loop": see `notes`.
+
+        >>> regard.load("en-fr").translate("The zxqkj 漢").flags
+        ['unseen']
+        """
         return list(self.noted)
 
     @property

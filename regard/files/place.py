@@ -273,9 +273,8 @@ class Placer:
                 at = pair.source[0]
                 pair.words = self._outside(self._gap(at, node.words), at, node)
             waiting += node.inside
-        start, end = self._extent(root.words)
-        fragments = [Fragment(self.text[:start])]
-        self._emit(root, fragments)
+        fragments: list[Fragment] = []
+        end = self._emit(root, fragments, 0, len(self.text))
         return [*fragments, Fragment(self.text[end:])]
 
     # --- pairs
@@ -389,8 +388,10 @@ class Placer:
 
     # --- the result
 
-    def _emit(self, node: Node, fragments: list[Fragment]) -> None:
-        """Append a node: its words and content, between its tags."""
+    def _emit(self, node: Node, fragments: list[Fragment], at: int, limit: int) -> int:
+        """Append the text from `at` to a node, and the node: its words and content, between its tags. It reaches up to
+        `limit` at most; the result is where it ends.
+        """
         inside: list[tuple[Range, Node | Tag]] = [(pair.words, pair) for pair in node.inside]
         reached = node.words[0]
         for tag in node.single:
@@ -405,19 +406,23 @@ class Placer:
             inside.append(((gap, gap), tag))
         # At the same word: single tags in the order of the source, then empty pairs, then the pair around words.
         inside.sort(key=lambda one: (one[0], isinstance(one[1], Node)))
+        first = node.words[0]
+        begins_empty = bool(inside) and inside[0][0] == (first, first)  # with a tag, which may go before a space
+        start = self._extent((first, first) if begins_empty else node.words)[0]
+        start, end = max(at, min(start, limit)), min(self._extent(node.words)[1], limit)
+        fragments.append(Fragment(self.text[at:start]))
         fragments += [Fragment(node.open.raw, node.open)] if node.open else []
-        at, end = self._extent(node.words)
+        at = start
         for words, one in inside:
-            start, after = (end, end) if words[0] == node.words[1] else self._extent(words)
-            start = max(start, at)
-            fragments.append(Fragment(self.text[at:start]))
             if isinstance(one, Node):
-                self._emit(one, fragments)
-            else:
-                fragments.append(Fragment(one.raw, one))
-            at = after
+                at = self._emit(one, fragments, at, end)
+                continue
+            start = max(at, min(self._extent(words)[0], end))
+            fragments += [Fragment(self.text[at:start]), Fragment(one.raw, one)]
+            at = start
         fragments.append(Fragment(self.text[at:end]))
         fragments += [Fragment(node.close.raw, node.close)] if node.close else []
+        return max(at, end)
 
     def _extent(self, words: Range) -> Span:
         """The span of a range of target words; for an empty range, the start of the next word, with the space of a mark

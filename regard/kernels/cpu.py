@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 ARM = platform.machine() in ("aarch64", "arm64")
 
 
-class AdditiveScores(torch.autograd.Function):
+class _AdditiveScores(torch.autograd.Function):
     """v^T tanh(q + k): query [..., T, D] and keys [..., S, D], both projected, and v [D] -> scores [..., T, S]."""
 
     @staticmethod
@@ -36,7 +36,7 @@ class AdditiveScores(torch.autograd.Function):
         return d_hidden.sum(-2), d_keys, d_v
 
 
-additive_scores = AdditiveScores.apply
+additive_scores = _AdditiveScores.apply
 
 DROPOUT_STEPS = 2**16  # a share is rounded to a multiple of 1 / 65536
 

@@ -664,9 +664,11 @@ export function restore(standIns, text) {
 
 const OTHER_WORDS = /[^\p{N}_\P{L}]+|[\p{L}]+/gu;
 
+const withoutRegion = (code) => code.replaceAll("_", "-").split("-")[0].toLowerCase();
+
 /** Whether a text is clearly in another language than `own`, by its most common words. */
 export function otherLanguage(text, own) {
-  const code = own.replaceAll("_", "-").split("-")[0].toLowerCase(),
+  const code = withoutRegion(own),
     { words: known, names } = constants.languages;
   if (!(code in known)) return "";
   const words = (text.toLowerCase().match(OTHER_WORDS) ?? []).slice(0, 400);
@@ -683,7 +685,7 @@ export function otherLanguage(text, own) {
 /** The note of a text that is clearly in another language than `own`, which names both; or "". */
 export function languageNote(text, own) {
   const found = otherLanguage(text, own),
-    named = (code) => constants.languages.called[code.replaceAll("_", "-").split("-")[0].toLowerCase()];
+    named = (code) => constants.languages.called[withoutRegion(code)];
   return found && constants.looks.replace("{found}", named(found)).replace("{own}", named(own));
 }
 
