@@ -1,6 +1,7 @@
 """benchmarks/data.py: a corpus from a clone and from a server, downloads that are cut off, and what is refused."""
 
 import bz2
+import gzip
 import hashlib
 import io
 import re
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -252,6 +254,20 @@ def test_more_of_europarl_has_nothing_of_the_chosen_pairs_and_of_the_held_out_qu
     monkeypatch.setitem(inside, "europarl_chosen", lambda: [0] * 800000 + [1, 2])
     found = dict(names["europarl_more"](None))
     assert found == {"train.0.en": b"new one\n", "train.0.fr": b"nouveau\n"}
+
+
+def test_more_of_tatoeba_has_each_sentence_once_whatever_its_side(monkeypatch) -> None:
+    names = runpy.run_path(str(TREE / "benchmarks" / "data.py"), run_name="data")
+    inside = names["tatoeba_more"].__globals__
+    files = {
+        "deu-fra": "deu\tfra\tJa.\tOui.\ndeu\tfra\tDoch.\tOui.\n",
+        "eng-fin": "eng\tfin\tYes,  sir. \tJoo.\n",
+        "fra-zho": "fra\tzho_Hans\tBonjour !\t你好\nfra\tzho_Hans\t \t好\n",
+    }
+    monkeypatch.setitem(inside, "INPUTS", {"tatoeba-more": dict.fromkeys(files, "sum")})
+    source = SimpleNamespace(file=lambda path, expected: gzip.compress(files[path].encode()))
+    found = {name: content.decode() for name, content in names["tatoeba_more"](source)}
+    assert found == {"sentences.en": "Yes, sir.\n", "sentences.fr": "Oui.\nBonjour !\n"}
 
 
 def test_a_missing_corpus_of_a_config_names_the_command_that_builds_it(monkeypatch, tmp_path) -> None:
